@@ -39,7 +39,9 @@ if TYPE_CHECKING:
     from ctrlchan.controller.settings.config import ControllerConfig
     from ctrlchan.controller.settings.listener_security import ListenerSecurity
     from ctrlchan.controller.status.metrics import ControllerMetrics
-    from ctrlchan.embedded import EmbeddedCluster
+    from ctrlchan.embedded import ClusterBroker, EmbeddedCluster
+    from ctrlchan.embedded.groups import ConsumerGroup
+    from ctrlchan.embedded.records import TopicRecord
     from ctrlchan.errors import CtrlchanError, OutcomesTimeoutError, ProtocolError
     from ctrlchan.journal import (
         Journal,
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
         read_channels,
         read_journal,
     )
+    from ctrlchan.launch.descriptions import BrokerDescription
     from ctrlchan.launch.embedded import EmbeddedBroker
     from ctrlchan.launch.log_dirs import TEMPORARY
     from ctrlchan.state import Broker, ClusterState, Endpoint, SecurityProtocol, StateDifference
@@ -57,9 +60,12 @@ if TYPE_CHECKING:
 __all__ = [
     "TEMPORARY",
     "Broker",
+    "BrokerDescription",
     "ChannelConfig",
     "ChannelMetrics",
+    "ClusterBroker",
     "ClusterState",
+    "ConsumerGroup",
     "ControlRequest",
     "ControllerBrokerRequestBatch",
     "ControllerChannelManager",
@@ -84,6 +90,7 @@ __all__ = [
     "Sent",
     "StateDifference",
     "TlsSettings",
+    "TopicRecord",
     "__version__",
     "compact_journal",
     "journal_dataset",
@@ -94,9 +101,12 @@ __all__ = [
 _HOMES: Final = {
     "TEMPORARY": "launch.log_dirs",
     "Broker": "state",
+    "BrokerDescription": "launch.descriptions",
     "ChannelConfig": "channel",
     "ChannelMetrics": "channel.observability.metrics",
+    "ClusterBroker": "embedded",
     "ClusterState": "state",
+    "ConsumerGroup": "embedded.groups",
     "ControlRequest": "channel",
     "ControllerBrokerRequestBatch": "batch",
     "ControllerChannelManager": "channel",
@@ -121,6 +131,7 @@ _HOMES: Final = {
     "Sent": "channel",
     "StateDifference": "state",
     "TlsSettings": "channel",
+    "TopicRecord": "embedded.records",
     "compact_journal": "journal",
     "journal_dataset": "journal",
     "read_channels": "journal",

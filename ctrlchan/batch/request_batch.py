@@ -115,6 +115,7 @@ class ControllerBrokerRequestBatch:
     called for the partitions that were to be deleted, of topics whose deletion is in progress when the
     request ends, and only when there are any. A request without a response has an error code of its kind:
     FENCED 11, BROKER_GONE 8, TOO_LARGE 10, REFUSED 35, CANCELLED 7. All of them run on the channel's thread.
+    ::
 
         batch.new_batch()
         batch.add_update_metadata(broker_ids, rows="changed")

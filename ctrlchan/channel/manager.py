@@ -78,11 +78,12 @@ class ControllerChannelManager:
     ends them. A forked child process must make a channel of its own: every call in it raises
     IllegalStateError, only ``shutdown`` returns.
 
-    ``config``: settings of the channel. ``controller_epoch``: that of the present term, see ``new_term``;
-    each request has its own.
-    ``journal``, ``metrics``: record every outcome; close a journal after the channel. Raises ConfigError for
-    credentials that cannot work. Source: ``kafka.controller.ControllerChannelManager`` and
-    ``RequestSendThread`` (Kafka 3.9).
+    - ``config``: settings of the channel.
+    - ``controller_epoch``: that of the present term, see ``new_term``; each request has its own.
+    - ``journal``, ``metrics``: record every outcome; close a journal after the channel.
+
+    Raises ConfigError for credentials that cannot work. Source: ``kafka.controller.ControllerChannelManager``
+    and ``RequestSendThread`` (Kafka 3.9).
     """
 
     def __init__(
@@ -551,14 +552,17 @@ class ControllerChannelManager:
     def describe(self) -> dict[str, Any]:
         """Return the state of the channel and, under ``brokers``, of each broker, as values for JSON.
 
-        ``state``: new, running, fenced (the present term), resigned or closed. ``total_queue_size``:
-        unfinished requests; ``senders``: sender processes; ``shared_memory_bytes``: bytes in use.
-        ``merged_requests``: requests made of several; ``coalesced_requests``: requests that were not sent
-        because of them. ``full_states``: full states sent in place of a backlog; ``collapsed_requests``:
-        requests dropped for them. ``left_out``: brokers without an endpoint to connect to, and the reasons.
-        Each broker: see ``BrokerQueue.describe``; ``apis``: its unfinished
-        requests of each API (``apis_of``) and, if there are ``metrics``, its ended ones
-        (``ChannelMetrics.counters``).
+        - ``state``: new, running, fenced (the present term), resigned or closed.
+        - ``total_queue_size``: unfinished requests.
+        - ``senders``: sender processes.
+        - ``shared_memory_bytes``: bytes in use.
+        - ``merged_requests``: requests made of several.
+        - ``coalesced_requests``: requests that were not sent because of them.
+        - ``full_states``: full states sent in place of a backlog.
+        - ``collapsed_requests``: requests dropped for them.
+        - ``left_out``: brokers without an endpoint to connect to, and the reasons.
+        - Each broker: see ``BrokerQueue.describe``; ``apis``: its unfinished requests of each API
+          (``apis_of``) and, if there are ``metrics``, its ended ones (``ChannelMetrics.counters``).
         """
         self._check_process()
         channel_state = self._channel_state

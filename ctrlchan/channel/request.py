@@ -81,15 +81,19 @@ class ControlRequest:
 
     Make one with ``update_metadata``, ``leader_and_isr`` or ``stop_replica``.
 
-    ``shared_body``: the part of the body that all brokers share. It is encoded into shared memory when the
-    request is first sent, and that memory is freed when all brokers have answered. A request that is sent
-    again after that is encoded again, so its columns must not have changed. ``controller_epoch``: int32.
-    ``request_type``: LeaderAndIsr v5+. ``delete_partitions``: StopReplica v0-2. ``full``: the request has all
-    metadata, so its acknowledgement makes a resync unnecessary. ``rows``: number of partitions, for outcomes
-    and logs. ``state_version``, ``coverage``: which version and changes of a state it contains, for the
-    journal. ``origin``: name of the dataset of frames it was read from, and its number among the frames of
-    its broker, for the journal. ``full_state``: can replace this UpdateMetadata by a later full state, so its
-    body need not be kept in a long backlog.
+    - ``shared_body``: the part of the body that all brokers share. It is encoded into shared memory when the
+      request is first sent, and that memory is freed when all brokers have answered. A request that is sent
+      again after that is encoded again, so its columns must not have changed.
+    - ``controller_epoch``: int32.
+    - ``request_type``: LeaderAndIsr v5+.
+    - ``delete_partitions``: StopReplica v0-2.
+    - ``full``: the request has all metadata, so its acknowledgement makes a resync unnecessary.
+    - ``rows``: number of partitions, for outcomes and logs.
+    - ``state_version``, ``coverage``: which version and changes of a state it contains, for the journal.
+    - ``origin``: name of the dataset of frames it was read from, and its number among the frames of its
+      broker, for the journal.
+    - ``full_state``: can replace this UpdateMetadata by a later full state, so its body need not be kept in a
+      long backlog.
     """
 
     __slots__ = (
@@ -223,11 +227,12 @@ class ControlRequest:
     ) -> ControlRequest:
         """Return a LeaderAndIsr with these rows of the state.
 
-        ``listener``: followers connect to the leaders' endpoints for this listener. ``rows``, ``version``: as
-        for ``update_metadata`` (0 to 7). ``is_new``: uint8, one for each row, 1 for a partition that is new
-        to its replicas; None: all 0. Raises IllegalStateError for a leader without an endpoint for the
-        listener, UnsupportedVersionError, EncodeError. Source:
-        ``ControllerBrokerRequestBatch.addLeaderAndIsrRequestForBrokers`` (Kafka 3.9).
+        - ``listener``: followers connect to the leaders' endpoints for this listener.
+        - ``rows``, ``version``: as for ``update_metadata`` (0 to 7).
+        - ``is_new``: uint8, one for each row, 1 for a partition that is new to its replicas; None: all 0.
+
+        Raises IllegalStateError for a leader without an endpoint for the listener, UnsupportedVersionError,
+        EncodeError. Source: ``ControllerBrokerRequestBatch.addLeaderAndIsrRequestForBrokers`` (Kafka 3.9).
         """
         if version is None:
             version = request_versions(inter_broker_protocol).leader_and_isr

@@ -55,14 +55,17 @@ class KafkaController:
 
     ``start`` connects to ZooKeeper and returns; the election follows. There may be any number of controllers,
     also in one process: one of them is active, the others wait. All methods are thread-safe and none may be
-    called by a listener.
+    called by a listener. ::
 
         with KafkaController(ControllerConfig(controller_id=1000, zookeeper="localhost:2181")) as controller:
             controller.wait_until_active(30)
 
-    ``journal``: records every outcome of a request; close it after the controller. ``metrics``: Kafka's
-    metrics of this controller and of its channel. ``listener``: as for ``add_listener``. Raises ConfigError
-    for credentials that cannot work. Source: ``kafka.controller.KafkaController`` (Kafka 3.9).
+    - ``journal``: records every outcome of a request; close it after the controller.
+    - ``metrics``: Kafka's metrics of this controller and of its channel.
+    - ``listener``: as for ``add_listener``.
+
+    Raises ConfigError for credentials that cannot work. Source: ``kafka.controller.KafkaController`` (Kafka
+    3.9).
     """
 
     def __init__(

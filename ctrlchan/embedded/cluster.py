@@ -51,25 +51,31 @@ class EmbeddedCluster(ClusterCalls):
     It runs from construction to ``close``. Brokers store records, elect leaders and serve consumer groups;
     topics are created by clients, by brokers and by ``create_topic``; leaders move when a broker dies.
 
-    ``host``, ``listener``, ``cluster_id``, ``more_listeners``, ``advertised_listeners``: as for
-    ``EmbeddedBroker``. ``port``: of the first broker; other brokers have those that follow, here and in
-    ``more_listeners`` and ``advertised_listeners``; 0: any free one. ``racks``: assigned in turn.
-    ``log_dir``: a folder in which broker N stores records, in ``broker-N``, and the cluster its topics, in
-    ``zookeeper.jsonl``: a later cluster with the same folder goes on; ``TEMPORARY``: a folder that goes with
-    the cluster. ``configs``: settings of the brokers under Kafka's names: texts, numbers, true and false.
-    ``processes``: None is one for each core, or one for each broker of up to twelve that store records.
-    ``controller_id``: None: 1000 above the last broker. ``controller_metrics``, ``on_notification``: as for
-    ``KafkaController``.
+    - ``host``, ``listener``, ``cluster_id``, ``more_listeners``, ``advertised_listeners``: as for
+      ``EmbeddedBroker``.
+    - ``port``: of the first broker; other brokers have those that follow, here and in ``more_listeners`` and
+      ``advertised_listeners``; 0: any free one.
+    - ``racks``: assigned in turn.
+    - ``log_dir``: a folder in which broker N stores records, in ``broker-N``, and the cluster its topics, in
+      ``zookeeper.jsonl``: a later cluster with the same folder goes on; ``TEMPORARY``: a folder that goes
+      with the cluster.
+    - ``configs``: settings of the brokers under Kafka's names: texts, numbers, true and false.
+    - ``processes``: None: one for each core, or one for each broker of up to twelve that store records.
+    - ``controller_id``: None: 1000 above the last broker.
+    - ``controller_metrics``, ``on_notification``: as ``metrics`` and ``listener`` of ``KafkaController``.
 
-    For tests of controllers: ``zookeeper``: ``HOST:PORT[,HOST:PORT...][/chroot]`` where the brokers are
-    registered, instead of a controller here; their epochs and their cluster id come from there.
-    ``session_timeout``: seconds after which killed brokers are not registered any more; None: 10, or 60
-    without ZooKeeper, where ``kill_broker`` ends the registration. ``controller``: HOST:PORT of a controller
-    that is no broker. ``log_dir=None``: brokers without records and without a controller, which your own
-    channel drives. ``epoch``: broker epoch of every broker, or by id (missing: -1).
+    For tests of controllers:
+
+    - ``zookeeper``: ``HOST:PORT[,HOST:PORT...][/chroot]`` where the brokers are registered, instead of a
+      controller here; their epochs and their cluster id come from there.
+    - ``session_timeout``: seconds after which killed brokers are not registered any more; None: 10, or 60
+      without ZooKeeper, where ``kill_broker`` ends the registration.
+    - ``controller``: HOST:PORT of a controller that is no broker.
+    - ``log_dir=None``: brokers without records and without a controller, which your own channel drives.
+    - ``epoch``: broker epoch of every broker, or by id (missing: -1).
 
     ``aio`` has the calls that wait, for asyncio. Raises ConfigError when a value is not valid, and
-    CtrlchanError when a child process does not start or has ended.
+    CtrlchanError when a child process does not start or has ended. ::
 
         with EmbeddedCluster() as cluster:
             cluster.create_topic("orders", partitions=3)

@@ -50,16 +50,17 @@ class Journal:
 
     ``path``: a folder of this machine, or a URL (``hdfs://``, ``s3a://``, ``gs://``, ``abfss://``).
 
-    ``flush_interval``: seconds; the row of a request is in a file at most so long after its end (and the time
-    it takes to write the file). A longer interval gives fewer, larger files.
-    ``max_file_bytes``: limit of the rows in one file, before compression, bytes.
-    ``max_pending_bytes``: limit of the rows that wait for a slow or full disk, bytes; beyond it the oldest
-    are lost, counted (``describe``) and logged.
+    - ``flush_interval``: seconds; the row of a request is in a file at most so long after its end (and the
+      time it takes to write the file). A longer interval gives fewer, larger files.
+    - ``max_file_bytes``: limit of the rows in one file, before compression, bytes.
+    - ``max_pending_bytes``: limit of the rows that wait for a slow or full disk, bytes; beyond it the oldest
+      are lost, counted (``describe``) and logged.
+
     Several channels, also of several processes, may write into one folder.
 
     Raises JournalError when the folder cannot be made, ConfigError for invalid settings. Later errors of the
     disk never reach the channel: a failed write is tried again at the next interval, in smaller files where
-    there is little room, and logged once a minute.
+    there is little room, and logged once a minute. ::
 
         with Journal("outcomes") as journal, ControllerChannelManager(config, journal=journal) as channel:
             ...

@@ -33,21 +33,30 @@ T = TypeVar("T")
 class EmbeddedBroker(FaultTarget):
     """A broker that listens from construction to ``close``, on threads of its own.
 
-    ``id``: 0 to 2^31 − 1 (``broker.id``). ``host``: address to listen on and to be reached at. ``port``: 0
-    takes any free one, see the attribute ``port``. ``listener``: name of the listener that other brokers and
-    the controller connect to; all listeners are in plaintext, and Metadata shows the live brokers that have
-    the listener of the client in UpdateMetadata. ``more_listeners``: other listeners of a broker that stores
-    records, a name and HOST:PORT, such as ``{"EXTERNAL": "127.0.0.1:0"}``. ``advertised_listeners``:
-    HOST:PORT that others are given, by name, where that is not the address to listen on
-    (``advertised.listeners``). ``epoch``: broker epoch of its registration; requests with a lower one get
-    STALE_BROKER_EPOCH; -1: none does. ``rack``: ``broker.rack``. ``cluster_id``: for clients.
-    ``max_request_bytes``: a larger request closes the connection (``socket.request.max.bytes``).
-    ``idle_timeout``: seconds until an idle connection is closed (``connections.max.idle.ms``), None: never.
-    ``response_delay``: seconds that every answer is delayed, of a broker that stores no records. ``log_dir``:
-    a folder where records are stored, as Kafka stores them; ``TEMPORARY``: one that is removed by ``close``;
-    None: no records are stored. ``configs``: other settings of a broker that stores records, under Kafka's
-    names: texts, numbers, true and false. Raises ConfigError when a value is not valid, OSError when the
-    broker cannot listen, and LogDirectoryError when the folder cannot be used.
+    - ``id``: 0 to 2^31 − 1 (``broker.id``).
+    - ``host``: address to listen on and to be reached at.
+    - ``port``: 0 takes any free one, see the attribute ``port``.
+    - ``listener``: name of the listener that other brokers and the controller connect to; all listeners are
+      in plaintext, and Metadata shows the live brokers that have the listener of the client in
+      UpdateMetadata.
+    - ``more_listeners``: other listeners of a broker that stores records, a name and HOST:PORT, such as
+      ``{"EXTERNAL": "127.0.0.1:0"}``.
+    - ``advertised_listeners``: HOST:PORT that others are given, by name, where that is not the address to
+      listen on (``advertised.listeners``).
+    - ``epoch``: broker epoch of its registration; requests with a lower one get STALE_BROKER_EPOCH; -1: none
+      does.
+    - ``rack``: ``broker.rack``.
+    - ``cluster_id``: for clients.
+    - ``max_request_bytes``: a larger request closes the connection (``socket.request.max.bytes``).
+    - ``idle_timeout``: seconds until an idle connection is closed (``connections.max.idle.ms``), None: never.
+    - ``response_delay``: seconds that every answer is delayed, of a broker that stores no records.
+    - ``log_dir``: a folder where records are stored, as Kafka stores them; ``TEMPORARY``: one that is removed
+      by ``close``; None: no records are stored.
+    - ``configs``: other settings of a broker that stores records, under Kafka's names: texts, numbers, true
+      and false.
+
+    Raises ConfigError when a value is not valid, OSError when the broker cannot listen, and LogDirectoryError
+    when the folder cannot be used. ::
 
         with EmbeddedBroker(1) as broker:
             channel.startup([broker.broker])

@@ -29,13 +29,16 @@ def session(
 ) -> SparkSession:
     """Return the Spark session of this process; start one if there is none.
 
-    ``master``: as Spark's (``local[*]``, ``spark://host:7077``, ``yarn``, ...); None: Spark's own setting,
-    else ``local[*]``. ``remote``: a Spark Connect server (``sc://host:15002``) in place of a JVM of this
-    process; None: SPARK_REMOTE, unless there is a ``master``. ``conf``: Spark's settings by name. ``small``:
-    the inputs have a few MiB at most, so on one machine a single task does the work of a stage. ``source``:
-    register ``format("ctrlchan")``, for which Spark starts a Python process. An existing session is returned
-    unchanged. Executors run this Python, unless PYSPARK_PYTHON names another, so ctrlchan must be installed
-    there; with a Spark Connect server, in the server's Python.
+    - ``master``: as Spark's (``local[*]``, ``spark://host:7077``, ``yarn``, ...); None: Spark's own setting,
+      else ``local[*]``.
+    - ``remote``: a Spark Connect server (``sc://host:15002``) in place of a JVM of this process; None:
+      SPARK_REMOTE, unless there is a ``master``.
+    - ``conf``: Spark's settings by name.
+    - ``small``: the inputs have a few MiB at most, so on one machine a single task does the work of a stage.
+    - ``source``: register ``format("ctrlchan")``, for which Spark starts a Python process.
+
+    An existing session is returned unchanged. Executors run this Python, unless PYSPARK_PYTHON names another,
+    so ctrlchan must be installed there; with a Spark Connect server, in the server's Python.
 
     Raises PipelineError if there is no Java, Spark does not start or no server answers; ConfigError for
     ``master`` with ``remote``, for another URL and for a setting that only the start of a server can set.

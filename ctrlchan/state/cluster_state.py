@@ -455,10 +455,13 @@ class ClusterState:
     ) -> slice:
         """Add a topic after the others and return its rows.
 
-        ``assignment``: partition -> broker ids, preferred leader first. ``topic_id``: 16 bytes. ``values``:
-        columns as for ``update``, for the new rows in ascending partition order; without them leader -1,
-        empty ISR, epochs 0. Raises InvalidStateError for a topic that exists, a name that Kafka refuses, or
-        an assignment without partitions, without replicas, or with a replica twice.
+        - ``assignment``: partition -> broker ids, preferred leader first.
+        - ``topic_id``: 16 bytes.
+        - ``values``: columns as for ``update``, for the new rows in ascending partition order; without them
+          leader -1, empty ISR, epochs 0.
+
+        Raises InvalidStateError for a topic that exists, a name that Kafka refuses, or an assignment without
+        partitions, without replicas, or with a replica twice.
         """
         raw = check_name(name)
         if raw in self._topics.index:

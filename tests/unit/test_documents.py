@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,7 @@ from ctrlchan import errors
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
-GUIDES = sorted((ROOT / "docs").glob("*.md"))
+GUIDES = sorted([*(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "quickstart").glob("*.md")])
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "bench" / "RESULTS.md"])
 #: Columns of a line of a document, or of a cell of a table.
 WIDTH = 110
@@ -108,6 +110,30 @@ def test_every_public_name_is_in_the_reference() -> None:
     public = {f"ctrlchan.{name}" for name in ctrlchan.__all__ if not name.startswith("__")}
     public |= {f"ctrlchan.pipeline.{name}" for name in _names_of_the_pipeline()}
     assert documented == public
+
+
+def public_docstrings() -> dict[str, str]:
+    """Return the docstring of each public name, and of each public method of its classes."""
+    named = {name: getattr(ctrlchan, name) for name in ctrlchan.__all__ if not name.startswith("__")}
+    for name, value in list(named.items()):
+        if inspect.isclass(value):
+            members = {one: inspect.getattr_static(value, one) for one in dir(value) if one[0] != "_"}
+            named |= {f"{name}.{one}": member for one, member in members.items() if _is_ours(member)}
+    return {name: inspect.getdoc(value) or "" for name, value in named.items()}
+
+
+def _is_ours(member: object) -> bool:
+    return callable(member) and str(getattr(member, "__module__", "")).startswith("ctrlchan")
+
+
+@pytest.mark.parametrize(("name", "text"), public_docstrings().items(), ids=public_docstrings())
+def test_the_reference_has_code_blocks_and_lists(name: str, text: str) -> None:
+    paragraphs = text.split("\n\n")
+    for before, paragraph in pairwise(["", *paragraphs]):
+        # Else an example would be a quotation.
+        assert not paragraph.startswith("    ") or before.endswith("::") or before.startswith(("    ", "- "))
+        if not paragraph.startswith("- "):
+            assert len(re.findall(r"(?:^|[.;] )(?:``\w+``(?:, )?)+:", " ".join(paragraph.split()))) < 3
 
 
 def _names_of_the_pipeline() -> list[str]:

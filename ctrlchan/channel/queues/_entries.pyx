@@ -92,13 +92,16 @@ cdef class Outcome:
     ``merged``: how many requests, this one included, were sent to the broker as one; they share its
     response, and each has its ``bytes``.
 
-    ``attempts``: how often the request was sent, 0 if it never left the queue. ``sender_deaths``: how many
-    sender processes ended while they had it. ``correlation_id``: of the request on its connection.
+    - ``attempts``: how often the request was sent, 0 if it never left the queue.
+    - ``sender_deaths``: how many sender processes ended while they had it.
+    - ``correlation_id``: of the request on its connection; -1 without a response.
 
-    Times are monotonic nanoseconds. ``enqueued_ns``: the channel took the request. ``first_byte_ns`` and
-    ``last_byte_ns``: the last attempt wrote its first and last byte. ``response_ns``: the response was
-    complete. ``completed_ns``: the channel had the outcome. Without a response the three in the middle are 0,
-    and the correlation id is -1.
+    Times are monotonic nanoseconds; without a response the three in the middle are 0:
+
+    - ``enqueued_ns``: the channel took the request.
+    - ``first_byte_ns``, ``last_byte_ns``: the last attempt wrote its first and last byte.
+    - ``response_ns``: the response was complete.
+    - ``completed_ns``: the channel had the outcome.
     """
 
     def __init__(self, Sent sent not None, result, report=None, completed_ns=0, merged=1):
@@ -167,10 +170,12 @@ cdef class Sent:
     ``outcome`` is None until the request has ended and its callback, if any, has returned or failed.
     ``await sent`` gives the Outcome; a task that is cancelled there cancels the request while it is queued.
 
-    Other fields are for the channel. ``sequence``: number in the pipe to the sender, 0 until it is handed
-    over. ``version`` and ``bytes``: of the frame that is sent, which coalescing may change. ``is_internal``:
-    a queue entry that the channel made in place of others (``coalescing/internal_entries.py``); users never
-    hold one.
+    Other fields are for the channel:
+
+    - ``sequence``: number in the pipe to the sender, 0 until it is handed over.
+    - ``version``, ``bytes``: of the frame that is sent, which coalescing may change.
+    - ``is_internal``: a queue entry that the channel made in place of others
+      (``coalescing/internal_entries.py``); users never hold one.
     """
 
     def __init__(self, broker_id, request, callback, enqueued_ns):

@@ -18,9 +18,10 @@ STEP: Final = 10
 class MonitorConfig:
     """Settings of ``monitor``. Raises ConfigError for a value that cannot work.
 
-    ``max_files``: files of one batch at most. ``divergence_interval``: seconds between two comparisons with
-    the snapshot, at least, as each reads the whole journal. ``now``: the time of the figures, seconds since
-    1970; None: the clock's.
+    - ``max_files``: files of one batch at most.
+    - ``divergence_interval``: seconds between two comparisons with the snapshot, at least, as each reads the
+      whole journal.
+    - ``now``: the time of the figures, seconds since 1970; None: the clock's.
     """
 
     journal: Annotated[PathLike, Setting("A journal folder.", value="FOLDER", argument=True)]

@@ -38,9 +38,10 @@ __all__ = ["Report", "report"]
 class Report:
     """The tables of a report.
 
-    ``figures``, ``errors``, ``series``, ``channels``: see ``figures.py``; ``waiting``: ``acknowledged.py``.
-    ``divergence``: None if nothing can be compared, for the reason in ``about["not_compared"]``.
-    ``about``: JSON values: rows, first_at, last_at, bucket, state_id, state_version, newest_version, ...
+    - ``figures``, ``errors``, ``series``, ``channels``: see ``figures.py``.
+    - ``waiting``: see ``acknowledged.py``.
+    - ``divergence``: None if nothing can be compared, for the reason in ``about["not_compared"]``.
+    - ``about``: JSON values: rows, first_at, last_at, bucket, state_id, state_version, newest_version, ...
     """
 
     figures: DataFrame
