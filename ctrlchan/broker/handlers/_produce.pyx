@@ -23,6 +23,7 @@ from ctrlchan._c.atomics cimport count_shared, counted
 from ctrlchan._c.bytes cimport put_i16, put_i32, put_i64, put_uvarint, uvarint_size
 from ctrlchan._c.error_codes cimport NONE, NOT_LEADER_OR_FOLLOWER, REQUEST_TIMED_OUT
 from ctrlchan.broker.log._batches cimport CLIENT, TRANSACTIONAL, Rules, check_batches
+from ctrlchan.broker.log._producers cimport NO_GUARD
 from ctrlchan.broker.metadata._snapshot cimport CurrentMetadata, release_snapshot, take_snapshot
 from ctrlchan.server._processor cimport (
     ABANDONED,
@@ -438,7 +439,7 @@ cdef Result handle_produce(void* context, HotRequest* request, const RequestHead
     for i in range(produce.count):
         part = &produce.parts[i]
         append_to_leader(
-            part.partition, part.records, &part.appended, CLIENT, produce.acks, now_ms, &part.result
+            part.partition, part.records, &part.appended, CLIENT, NO_GUARD, produce.acks, now_ms, &part.result
         )
         part.is_pending = produce.acks == ALL and part.result.error == NONE and not part.result.is_acknowledged
         waits |= part.is_pending

@@ -43,7 +43,7 @@ cdef class LocalLog:
 
     cdef void share(self, const Mutex* mutex) noexcept nogil
     cdef int append(
-        self, const uint8_t* data, Appended* appended, int origin, int64_t now_ms, int* error
+        self, const uint8_t* data, Appended* appended, int origin, int64_t guard, int64_t now_ms, int* error
     ) noexcept nogil
     cdef int64_t records_before_flush(self) noexcept nogil
     cdef void describe(self, Range* found) noexcept nogil

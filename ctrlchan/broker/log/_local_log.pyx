@@ -44,11 +44,12 @@ cdef class LocalLog:
     # -- appends
 
     cdef int append(
-        self, const uint8_t* data, Appended* appended, int origin, int64_t now_ms, int* error
+        self, const uint8_t* data, Appended* appended, int origin, int64_t guard, int64_t now_ms, int* error
     ) noexcept nogil:
         """Append batches whose offsets are final: leader epochs, a new segment if needed, producers, one write.
 
-        ``error``: Kafka's, of a producer; nothing is written then. See ``check_producers`` for a duplicate.
+        ``guard``: as for ``ProducerStates.check``. ``error``: Kafka's, of a producer; nothing is written then. See
+        ``check_producers`` for a duplicate.
         """
         cdef ProducerUpdate update
         cdef int result
@@ -64,7 +65,7 @@ cdef class LocalLog:
             result = self.roll(max(appended.first_offset, self.end_offset), now_ms)
         if result != DONE:
             return result
-        error[0] = check_producers(self.producers, data, appended, origin, &update)
+        error[0] = check_producers(self.producers, data, appended, origin, guard, &update)
         if error[0] != NONE or appended.size == 0:
             return DONE
         result = append(

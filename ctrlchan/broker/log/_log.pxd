@@ -1,5 +1,5 @@
 cimport cython
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
 from ctrlchan._c.locks cimport Mutex
 from ctrlchan.broker.log._batches cimport Appended
@@ -33,7 +33,10 @@ cdef class Log:
     cdef int begin_epoch(self, int32_t epoch, int64_t* start_offset) noexcept nogil
     cdef int find_end_of_epoch(self, int32_t epoch, int32_t* found_epoch, int64_t* end_offset) noexcept nogil
     cdef int append_leader(
-        self, uint8_t* data, Appended* appended, int32_t leader_epoch, int origin, int64_t now_ms
+        self, uint8_t* data, Appended* appended, int32_t leader_epoch, int origin, int64_t guard, int64_t now_ms
+    ) noexcept nogil
+    cdef int verify_producer(
+        self, int64_t producer_id, int16_t epoch, int32_t sequence, int64_t now_ms, int64_t* guard
     ) noexcept nogil
     cdef int append_follower(self, uint8_t* data, Appended* appended, int64_t now_ms) noexcept nogil
     cdef int read_range(

@@ -7,7 +7,7 @@ error takes the log offline: every call after it is answered with KAFKA_STORAGE_
 """
 
 cimport cython
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 from libc.stdlib cimport free
 
 from ctrlchan._c.clocks cimport NEVER, wall_clock_ms
@@ -27,7 +27,7 @@ from ctrlchan.broker.log._loading cimport LogLoader
 from ctrlchan.broker.log._local_log cimport LocalLog, LogSettings
 from ctrlchan.broker.log._parts cimport DONE, OFFLINE, check_result, error_code, why
 from ctrlchan.broker.log._producer_snapshots cimport choose_snapshot
-from ctrlchan.broker.log._producers cimport Producer, describe_producers
+from ctrlchan.broker.log._producers cimport NOT_VERIFIED, Producer, describe_producers
 from ctrlchan.broker.log._reading cimport (
     FileRange,
     Isolation,
@@ -288,14 +288,26 @@ cdef class Log:
             unlock(&self.mutex)
         return describe_producers(copied, count)
 
+    cdef int verify_producer(
+        self, int64_t producer_id, int16_t epoch, int32_t sequence, int64_t now_ms, int64_t* guard
+    ) noexcept nogil:
+        """Begin the verification of a producer's transaction: see ``ProducerStates.verify``. Returns Kafka's error code."""
+        cdef int result = self.lock_online()
+        if result == DONE:
+            guard[0] = self.local.producers.verify(producer_id, epoch, sequence, now_ms)
+        unlock(&self.mutex)
+        if result != DONE:
+            return KAFKA_STORAGE_ERROR
+        return UNKNOWN_SERVER_ERROR if guard[0] == NOT_VERIFIED else NONE
+
     # -- appending
 
     cdef int append_leader(
-        self, uint8_t* data, Appended* appended, int32_t leader_epoch, int origin, int64_t now_ms
+        self, uint8_t* data, Appended* appended, int32_t leader_epoch, int origin, int64_t guard, int64_t now_ms
     ) noexcept nogil:
         """Give checked batches their offsets and append them. Returns Kafka's error code.
 
-        ``appended`` has the offsets afterwards. Batches that were appended before (an idempotent producer's) are not
+        ``guard``: as for ``ProducerStates.check``. ``appended`` has the offsets afterwards. Batches that were appended before (an idempotent producer's) are not
         written again: ``appended`` has the offsets of then, their timestamp in ``header_timestamp``, and ``size`` 0.
         """
         cdef int error = NONE
@@ -304,7 +316,7 @@ cdef class Log:
             error = RECORD_LIST_TOO_LARGE
         elif result == DONE:
             assign_offsets(data, appended, self.local.end_offset, leader_epoch)
-            result = self.local.append(data, appended, origin, now_ms, &error)
+            result = self.local.append(data, appended, origin, guard, now_ms, &error)
         if result != DONE:
             error = self.fail(result)
         unlock(&self.mutex)
@@ -322,7 +334,7 @@ cdef class Log:
         elif result == DONE and appended.size > self.local.segments.settings.segment_bytes:
             error = RECORD_LIST_TOO_LARGE
         elif result == DONE:
-            result = self.local.append(data, appended, REPLICATION, now_ms, &error)
+            result = self.local.append(data, appended, REPLICATION, NOT_VERIFIED, now_ms, &error)
         if result != DONE:
             error = self.fail(result)
         unlock(&self.mutex)
@@ -340,7 +352,7 @@ cdef class Log:
         if checked.appended.needs_decompression:
             raise ValueError("compressed records are not checked yet")
         with nogil:
-            error = self.append_leader(&data[0], &checked.appended, leader_epoch, origin, now)
+            error = self.append_leader(&data[0], &checked.appended, leader_epoch, origin, NOT_VERIFIED, now)
         if error != NONE:
             raise KafkaError(error)
         return checked.appended.first_offset, checked.appended.last_offset

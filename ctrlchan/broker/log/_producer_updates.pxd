@@ -10,7 +10,7 @@ from ctrlchan.broker.log._segments cimport Segments
 
 
 cdef int check_producers(
-    ProducerStates producers, const uint8_t* data, Appended* appended, int origin, ProducerUpdate* update
+    ProducerStates producers, const uint8_t* data, Appended* appended, int origin, int64_t guard, ProducerUpdate* update
 ) noexcept nogil
 cdef int update_producers(
     ProducerStates producers, Segment* segment, const uint8_t* data, const Appended* appended, int origin,

@@ -8,7 +8,7 @@ from ctrlchan.broker.log._batches cimport CONTROL, REPLICATION, Appended, Batch,
 from ctrlchan.broker.log._files cimport read_at
 from ctrlchan.broker.log._parts cimport CORRUPT, DONE, NOT_FOUND, NO_MEMORY, require_mutex
 from ctrlchan.broker.log._producer_snapshots cimport add_snapshot, take_snapshot
-from ctrlchan.broker.log._producers cimport ProducerStates, ProducerUpdate
+from ctrlchan.broker.log._producers cimport NOT_VERIFIED, ProducerStates, ProducerUpdate
 from ctrlchan.broker.log._segment cimport Scan, Segment, find_offset, scan_next, start_scan
 from ctrlchan.broker.log._segments cimport Segments
 from ctrlchan.broker.log._transaction_index cimport AbortedEntry, add_aborted
@@ -18,11 +18,11 @@ from ctrlchan.broker.log._transaction_index cimport AbortedEntry, add_aborted
 
 
 cdef int check_producers(
-    ProducerStates producers, const uint8_t* data, Appended* appended, int origin, ProducerUpdate* update
+    ProducerStates producers, const uint8_t* data, Appended* appended, int origin, int64_t guard, ProducerUpdate* update
 ) noexcept nogil:
     """Check all batches against the state of their producers; return Kafka's error code.
 
-    ``update``: of the last batch. Batches that were appended before: ``appended`` has the offsets of then, their timestamp
+    ``guard``: as for ``ProducerStates.check``. ``update``: of the last batch. Batches that were appended before: ``appended`` has the offsets of then, their timestamp
     in ``header_timestamp``, and ``size`` 0.
     """
     cdef Batch batch
@@ -30,7 +30,7 @@ cdef int check_producers(
     cdef int error
     while position < appended.size:
         read_batch(data + position, &batch)
-        error = producers.check(data + position, &batch, origin, update)
+        error = producers.check(data + position, &batch, origin, guard, update)
         if error != NONE:
             return error
         if update.is_duplicate:
@@ -56,7 +56,7 @@ cdef int update_producers(
     else:
         while position < appended.size and result == DONE:
             read_batch(data + position, &batch)
-            if producers.check(data + position, &batch, origin, &another) == NONE:
+            if producers.check(data + position, &batch, origin, NOT_VERIFIED, &another) == NONE:
                 result = take_update(producers, segment, &another)
             position += batch.size
     producers.end_offset = appended.last_offset + 1
@@ -86,7 +86,7 @@ cdef int replay_batch(
     ``segment``: its transaction index gets what the batch aborts; NULL: it has it.
     """
     cdef ProducerUpdate update
-    if producers.check(data, batch, REPLICATION, &update) != NONE:
+    if producers.check(data, batch, REPLICATION, NOT_VERIFIED, &update) != NONE:
         return CORRUPT
     producers.end_offset = batch.base_offset + batch.last_offset_delta + 1
     return take_update(producers, segment, &update)

@@ -3,11 +3,16 @@ from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t
 
 from ctrlchan._c.locks cimport Mutex
 from ctrlchan.broker.log._batches cimport Batch
+from ctrlchan.broker.log._verifications cimport Verifications
 
 
 cdef enum:
     # ProducerStateEntry.NUM_BATCHES_TO_RETAIN
     BATCHES_KEPT = 5
+
+    # Verification guards that no verification has: of a batch that comes without one, and of one that needs none.
+    NO_GUARD = 0
+    NOT_VERIFIED = -1
 
 
 # Where one batch of a producer is (BatchMetadata).
@@ -82,12 +87,16 @@ cdef class ProducerStates:
     cdef Ended* ended
     cdef int32_t ended_count
     cdef int32_t ended_room
+    # Producers whose transaction the coordinator is asked for
+    cdef Verifications verifications
 
     cdef Producer* find(self, int64_t producer_id) noexcept nogil
     cdef int check(
-        self, const uint8_t* data, const Batch* batch, int origin, ProducerUpdate* update
+        self, const uint8_t* data, const Batch* batch, int origin, int64_t guard, ProducerUpdate* update
     ) noexcept nogil
     cdef void update(self, const ProducerUpdate* update) noexcept nogil
+    cdef int64_t verify(self, int64_t producer_id, int16_t epoch, int32_t sequence, int64_t now_ms) noexcept nogil
+    cdef bint has_open_transaction(self, int64_t producer_id, int16_t epoch) noexcept nogil
     cdef void expire(self, int64_t now_ms) noexcept nogil
     cdef bint reserve(self) noexcept nogil
     cdef void put(self, const Producer* producer) noexcept nogil

@@ -36,6 +36,14 @@ from ctrlchan.broker.log._batches cimport (
     read_marker,
 )
 from ctrlchan.broker.log._parts cimport require_mutex
+from ctrlchan.broker.log._verifications cimport (
+    Verification,
+    begin_verification,
+    end_verification,
+    expire_verifications,
+    find_verification,
+    free_verifications,
+)
 
 
 cdef enum:
@@ -122,6 +130,7 @@ cdef class ProducerStates:
     def __dealloc__(self):
         free(self.table)
         free(self.ended)
+        free_verifications(&self.verifications)
 
     def __len__(self):
         return self.count
@@ -186,6 +195,7 @@ cdef class ProducerStates:
         cdef int64_t i = 0
         cdef uint64_t mask, hole, next_
         require_mutex(self.mutex)
+        expire_verifications(&self.verifications, now_ms, self.expiration_ms)
         while i < self.capacity:
             if self.table[i].producer_id == FREE or not is_expired(
                 &self.table[i], now_ms, self.expiration_ms
@@ -232,14 +242,37 @@ cdef class ProducerStates:
 
     # -- appends
 
+    cdef int64_t verify(self, int64_t producer_id, int16_t epoch, int32_t sequence, int64_t now_ms) noexcept nogil:
+        """Begin a verification, or go on with one; return its guard, NO_GUARD while the producer has a transaction.
+
+        NOT_VERIFIED: there is no memory for it. Source: UnifiedLog.maybeStartTransactionVerification.
+        """
+        cdef const Producer* producer
+        cdef const Verification* verification
+        require_mutex(self.mutex)
+        producer = self.find(producer_id)
+        if producer != NULL and producer.txn_first_offset != NO_OFFSET:
+            return NO_GUARD
+        verification = begin_verification(&self.verifications, producer_id, epoch, sequence, now_ms)
+        return NOT_VERIFIED if verification == NULL else verification.guard
+
+    cdef bint has_open_transaction(self, int64_t producer_id, int16_t epoch) noexcept nogil:
+        """Return whether the producer has a transaction here, of this epoch."""
+        cdef const Producer* producer
+        require_mutex(self.mutex)
+        producer = self.find(producer_id)
+        return producer != NULL and producer.txn_first_offset != NO_OFFSET and producer.epoch == epoch
+
     cdef int check(
-        self, const uint8_t* data, const Batch* batch, int origin, ProducerUpdate* update
+        self, const uint8_t* data, const Batch* batch, int origin, int64_t guard, ProducerUpdate* update
     ) noexcept nogil:
         """Check a batch that has its offsets; return the error code, and what to do after it is written.
 
-        ``data`` is the whole batch; only a control batch is read from it.
+        ``data`` is the whole batch; only a control batch is read from it. ``guard``: what ``verify`` has returned before
+        the coordinator was asked for the batch, NO_GUARD, or NOT_VERIFIED: any producer may begin a transaction.
         """
         cdef Producer* current
+        cdef const Verification* verification
         cdef Producer* producer = &update.producer
         cdef KeptBatch kept
         cdef int32_t last = NO_SEQUENCE
@@ -275,12 +308,26 @@ cdef class ProducerStates:
                     )
                     update.duplicate_timestamp = producer.batches[i].timestamp
                     return NONE
+        # Seldom is there one: plain batches look for none.
+        verification = NULL
+        if self.verifications.count:
+            verification = find_verification(&self.verifications, batch.producer_id)
+        if (
+            guard != NOT_VERIFIED
+            and origin != REPLICATION
+            and batch.attributes & (TRANSACTIONAL | CONTROL) == TRANSACTIONAL
+            and producer.txn_first_offset == NO_OFFSET
+            and (verification == NULL or verification.guard != guard)
+        ):
+            return INVALID_TXN_STATE
         update.is_transactional = batch.attributes & (TRANSACTIONAL | CONTROL)
         update.last_offset = batch.base_offset + batch.last_offset_delta
         if batch.attributes & CONTROL:
             return end_txn(data, batch, origin, update) if self.reserve_ended() else UNKNOWN_SERVER_ERROR
         if batch.producer_epoch < producer.epoch and origin != REPLICATION:
             return INVALID_PRODUCER_EPOCH
+        if origin == CLIENT and verification != NULL and batch.base_sequence > verification.lowest_sequence:
+            return OUT_OF_ORDER_SEQUENCE_NUMBER
         # A producer that is not known may begin anywhere: its records may have been deleted.
         if origin == CLIENT and producer.epoch != NO_EPOCH:
             if batch.producer_epoch != producer.epoch:
@@ -308,6 +355,8 @@ cdef class ProducerStates:
         if update.is_due:
             self.put(&update.producer)
         if update.is_transactional:
+            if self.verifications.count:
+                end_verification(&self.verifications, update.producer.producer_id)
             self.find_undecided()
         if update.ends_txn:
             self.ended[self.ended_count].first_offset = update.txn_first_offset
@@ -359,7 +408,7 @@ cdef class ProducerStates:
 
     # -- for Python code
 
-    def append_batch(self, const uint8_t[::1] data not None, int origin):
+    def append_batch(self, const uint8_t[::1] data not None, int origin, int64_t guard=NOT_VERIFIED):
         """Check a batch that has its offsets and, if it is right, store what it does.
 
         Returns an Appended: the error code, the CachedBatch that it is a duplicate of, and (first offset,
@@ -370,7 +419,7 @@ cdef class ProducerStates:
         cdef int error
         if next_batch(&data[0] if data.shape[0] else NULL, data.shape[0], &batch) != NONE or batch.size == 0:
             raise ValueError("no whole batch")
-        error = self.check(&data[0], &batch, origin, &update)
+        error = self.check(&data[0], &batch, origin, guard, &update)
         if error != NONE:
             return Appended(error, None, None)
         self.update(&update)
@@ -402,6 +451,18 @@ cdef class ProducerStates:
                     copied[count[0]] = self.table[i]
                     count[0] += 1
         return copied
+
+    def begin_verification(self, int64_t producer_id, int16_t epoch, int32_t sequence, int64_t now_ms):
+        """Return the guard of a verification, 0 while the producer has a transaction."""
+        cdef int64_t guard = self.verify(producer_id, epoch, sequence, now_ms)
+        if guard == NOT_VERIFIED:
+            raise MemoryError()
+        return guard
+
+    @property
+    def verification_count(self):
+        """The number of verifications that have not ended."""
+        return self.verifications.count
 
     def first_undecided_offset(self):
         """Return the first offset of all transactions that have not ended, or -1."""

@@ -132,6 +132,8 @@ cdef struct Table:
     int64_t max_lag_ms
     # The table has an ``isr_wanted``, so leaders ask for ISRs.
     bint changes_isr
+    # transaction.partition.verification.enable; False: the broker can ask no coordinator
+    bint verifies_transactions
 
     Mutex event_mutex
     Condition event_condition
@@ -175,15 +177,21 @@ cdef void watch(
 # Remove a watcher, whether it was woken or not. The mutex must not be held.
 cdef void unwatch(Watcher* watcher) noexcept nogil
 
-# Append checked batches if this broker leads. Takes the mutex. Changes ``data`` in place.
+# Append checked batches if this broker leads. Takes the mutex. Changes ``data`` in place. ``guard``: of a verified
+# transaction, or NO_GUARD.
 cdef void append_to_leader(
-    PartitionState* partition, uint8_t* data, Appended* appended, int origin, int required_acks, int64_t now_ms,
-    AppendResult* result
+    PartitionState* partition, uint8_t* data, Appended* appended, int origin, int64_t guard, int required_acks,
+    int64_t now_ms, AppendResult* result
 ) noexcept nogil
 # Append the marker that ends a producer's transaction. Takes the mutex. ``marker.timestamp``: now.
 cdef void append_marker_to_leader(
     PartitionState* partition, int64_t producer_id, int16_t producer_epoch, const Marker* marker, int required_acks,
     AppendResult* result
+) noexcept nogil
+# Begin the verification of a producer's transaction; find its guard, NO_GUARD if none is needed. Takes the mutex. Returns
+# an error code.
+cdef int16_t verify_producer(
+    PartitionState* partition, int64_t producer_id, int16_t epoch, int32_t sequence, int64_t* guard
 ) noexcept nogil
 # Return the error of an append: another leader, offline, a small ISR with acks=-1. Requires the mutex.
 cdef int16_t error_of_leader(PartitionState* partition, int required_acks) noexcept nogil

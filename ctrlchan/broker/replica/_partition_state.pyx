@@ -23,6 +23,7 @@ from ctrlchan._c.error_codes cimport (
 from ctrlchan._c.locks cimport lock, require, signal, unlock
 from ctrlchan.broker.log._batches cimport COORDINATOR, MARKER_BYTES, Appended, Rules, check_batches, write_marker
 from ctrlchan.broker.log._log cimport Log
+from ctrlchan.broker.log._producers cimport NO_GUARD, NOT_VERIFIED
 from ctrlchan.server._processor cimport Network, complete
 
 cdef enum:
@@ -389,20 +390,24 @@ cdef int64_t records_before_flush(const PartitionState* p) noexcept nogil:
 
 
 cdef void append_to_leader(
-    PartitionState* p, uint8_t* data, Appended* appended, int origin, int required_acks, int64_t now_ms,
-    AppendResult* result
+    PartitionState* p, uint8_t* data, Appended* appended, int origin, int64_t guard, int required_acks,
+    int64_t now_ms, AppendResult* result
 ) noexcept nogil:
     """Append checked batches, move the high watermark and wake waiting requests. Source: Partition.appendRecordsToLeader.
 
     ``required_acks`` -1: refused if the ISR is too small.
     """
     cdef int64_t bytes_in = appended.size
+    if not p.table.verifies_transactions:
+        guard = NOT_VERIFIED
     result.base_offset = result.append_time = result.log_start_offset = result.required_offset = -1
     result.is_acknowledged = False
     lock_partition(p)
     result.error = error_of_leader(p, required_acks)
     if result.error == NONE:
-        result.error = <int16_t>(<Log>p.log).append_leader(data, appended, p.leader_epoch, origin, now_ms)
+        result.error = <int16_t>(<Log>p.log).append_leader(
+            data, appended, p.leader_epoch, origin, guard, now_ms
+        )
         if result.error == NONE:
             p.records_in += appended.count
             p.bytes_in += bytes_in
@@ -450,7 +455,21 @@ cdef void append_marker_to_leader(
     if result.error == NONE:
         result.error = <int16_t>check_batches(data, MARKER_BYTES, &rules, &appended)
     if result.error == NONE:
-        append_to_leader(p, data, &appended, COORDINATOR, required_acks, marker.timestamp, result)
+        append_to_leader(p, data, &appended, COORDINATOR, NO_GUARD, required_acks, marker.timestamp, result)
+
+
+cdef int16_t verify_producer(
+    PartitionState* p, int64_t producer_id, int16_t epoch, int32_t sequence, int64_t* guard
+) noexcept nogil:
+    """Source: Partition.maybeStartTransactionVerification."""
+    cdef int16_t error
+    guard[0] = NO_GUARD
+    lock_partition(p)
+    error = error_of_leader(p, 0)
+    if error == NONE and p.table.verifies_transactions:
+        error = <int16_t>(<Log>p.log).verify_producer(producer_id, epoch, sequence, wall_ms(p.table), guard)
+    unlock_partition(p)
+    return error
 
 
 cdef bint is_acknowledged(PartitionState* p, int64_t required_offset, int16_t* error) noexcept nogil:

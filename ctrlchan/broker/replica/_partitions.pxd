@@ -52,5 +52,5 @@ cdef class Partition:
     cdef list low_watermark_listeners
 
     cdef void _set_tells_low_watermark(self, bint tells) noexcept
-    cdef object _append(self, data, int origin, int required_acks, bint refuses_zstd, int64_t* required_offset)
+    cdef object _append(self, data, int origin, int64_t guard, int required_acks, bint refuses_zstd, int64_t* required_offset)
     cdef object _wait_for_acks(self, WaitingAppend append, int64_t timeout_ms)

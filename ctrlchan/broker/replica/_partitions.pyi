@@ -25,6 +25,10 @@ class WantedIsr(NamedTuple):
 class PartitionTable:
     @property
     def broker_id(self) -> int: ...
+    @property
+    def verifies_transactions(self) -> bool: ...
+    @verifies_transactions.setter
+    def verifies_transactions(self, verifies: bool) -> None: ...
     def __init__(
         self,
         broker_id: int,
@@ -111,7 +115,13 @@ class Partition:
         start_offset: int = 0,
     ) -> None: ...
     def append(
-        self, data: Buffer, *, origin: int = ..., required_acks: int = -1, timeout_ms: int = 30_000
+        self,
+        data: Buffer,
+        *,
+        origin: int = ...,
+        required_acks: int = -1,
+        timeout_ms: int = 30_000,
+        verification_guard: int = 0,
     ) -> Future[tuple[int, int, int]]: ...
     def append_records(
         self,
@@ -121,7 +131,9 @@ class Partition:
         required_acks: int = -1,
         timeout_ms: int = 30_000,
         refuses_zstd: bool = False,
+        verification_guard: int = 0,
     ) -> Future[ProduceResult]: ...
+    def begin_verification(self, producer_id: int, producer_epoch: int, base_sequence: int) -> int: ...
     def append_marker(
         self,
         producer_id: int,

@@ -46,6 +46,7 @@ from ctrlchan.broker.log._batches cimport (
     Rules,
 )
 from ctrlchan.broker.log._log cimport Log
+from ctrlchan.broker.log._producers cimport NO_GUARD
 from ctrlchan.broker.replica._partition_roles cimport (
     Ids,
     Role,
@@ -86,6 +87,7 @@ from ctrlchan.broker.replica._partition_state cimport (
     set_topic_id,
     unlock_partition,
     update_follower,
+    verify_producer,
     wall_ms,
 )
 
@@ -176,6 +178,15 @@ cdef class PartitionTable:
 
     def __len__(self):
         return len(self.found)
+
+    @property
+    def verifies_transactions(self):
+        """Whether a batch may begin a transaction only with the guard of a verification. False at first."""
+        return self.table.verifies_transactions
+
+    @verifies_transactions.setter
+    def verifies_transactions(self, bint verifies):
+        self.table.verifies_transactions = verifies
 
     def open(self, str topic not None, int32_t partition, bytes topic_id=bytes(TOPIC_ID_BYTES)):
         """Return the partition, which is added if it is not there. A partition without a topic id takes the given one."""
@@ -751,7 +762,10 @@ cdef class Partition:
 
     # -- records
 
-    def append(self, data, *, int origin=CLIENT, int required_acks=ALL, int64_t timeout_ms=30_000):
+    def append(
+        self, data, *, int origin=CLIENT, int required_acks=ALL, int64_t timeout_ms=30_000,
+        int64_t verification_guard=NO_GUARD
+    ):
         """Append one batch; the future gives (error code, base offset, append time).
 
         The append time is -1 with create time. ``required_acks``: 0, 1, or -1: the future waits for the in-sync replicas,
@@ -760,29 +774,37 @@ cdef class Partition:
         short = Future()
         short.set_running_or_notify_cancel()
         self.append_records(
-            data, origin=origin, required_acks=required_acks, timeout_ms=timeout_ms
+            data, origin=origin, required_acks=required_acks, timeout_ms=timeout_ms,
+            verification_guard=verification_guard
         ).add_done_callback(lambda future: short.set_result(future.result()[:3]))
         return short
 
     def append_records(
-        self, data, *, int origin=CLIENT, int required_acks=ALL, int64_t timeout_ms=30_000, bint refuses_zstd=False
+        self, data, *, int origin=CLIENT, int required_acks=ALL, int64_t timeout_ms=30_000, bint refuses_zstd=False,
+        int64_t verification_guard=NO_GUARD
     ):
         """Append one batch; the future gives a ProduceResult. See ``append``.
 
-        ``refuses_zstd``: the records come with a Produce before version 7.
+        ``refuses_zstd``: the records come with a Produce before version 7. ``verification_guard``: what
+        ``begin_verification`` has returned for the transaction that the batch begins. Where transactions are verified,
+        another one gets INVALID_TXN_STATE.
         """
         cdef WaitingAppend append = WaitingAppend()
         append.future = Future()
         append.future.set_running_or_notify_cancel()
         append.partition = self
-        append.result = self._append(data, origin, required_acks, refuses_zstd, &append.required_offset)
+        append.result = self._append(
+            data, origin, verification_guard, required_acks, refuses_zstd, &append.required_offset
+        )
         if required_acks != ALL or append.result.error_code != NONE:
             append.finish()
         else:
             self._wait_for_acks(append, timeout_ms)
         return append.future
 
-    cdef object _append(self, data, int origin, int required_acks, bint refuses_zstd, int64_t* required_offset):
+    cdef object _append(
+        self, data, int origin, int64_t guard, int required_acks, bint refuses_zstd, int64_t* required_offset
+    ):
         """Check and append; return the ProduceResult, without waiting for followers."""
         cdef PartitionState* p = &self.state
         cdef AppendRules rules = AppendRules(now_ms=0)
@@ -806,7 +828,7 @@ cdef class Partition:
                 view = checked.data
                 with nogil:
                     append_to_leader(
-                        p, &view[0], &checked.appended, origin, required_acks, rules.rules.now_ms, &result
+                        p, &view[0], &checked.appended, origin, guard, required_acks, rules.rules.now_ms, &result
                     )
                 required_offset[0] = result.required_offset
                 if result.error == NONE:
@@ -821,6 +843,20 @@ cdef class Partition:
                 return ProduceResult(error, log_start_offset=start, record_errors=errors, error_message=message)
             refused = error
         return ProduceResult(refused, log_start_offset=NO_OFFSET if refused in _WITHOUT_START else start)
+
+    def begin_verification(self, int64_t producer_id, int16_t producer_epoch, int32_t base_sequence):
+        """Return the guard with which a batch may begin a transaction once the coordinator has confirmed it (KIP-890).
+
+        0: no verification is needed. The producer has a transaction here, or transactions are not verified. Raises
+        KafkaError.
+        """
+        cdef int64_t guard
+        cdef int16_t error
+        with nogil:
+            error = verify_producer(&self.state, producer_id, producer_epoch, base_sequence, &guard)
+        if error != NONE:
+            raise KafkaError(error)
+        return guard
 
     def append_marker(
         self, int64_t producer_id, int16_t producer_epoch, bint commit, int32_t coordinator_epoch, *,
