@@ -1,9 +1,11 @@
 """The coordinators of a broker: what runs them, around cores that open no file and start no thread.
 
 In: leadership of partitions of ``__consumer_offsets``, settings. Out: a ``GroupCoordinator`` that the
-handlers call, and record batches to append. No file here knows how requests are encoded.
+handlers call, record batches to append, and requests to other brokers. No file here knows how requests of
+clients are encoded.
 
 Rooms: ``group`` is the group coordinator, ``common`` what coordinators share. Files: ``group_service`` starts
 and stops everything; ``topic_log`` appends and reads through ``Partition``, with ``record_batches`` for the
-record batches; ``timer_thread`` calls the timers.
+record batches; ``timer_thread`` calls the timers; ``marker_sender`` and ``transaction_verifier`` talk to
+other brokers, ``marker_appends`` writes markers to partitions of this one, ``leaders`` finds who leads.
 """
