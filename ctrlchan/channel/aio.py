@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ctrlchan.channel.outcome import Countdown
+from ctrlchan.channel.queues._entries import Countdown
 
 if TYPE_CHECKING:
-    from ctrlchan.channel.outcome import Outcome, Sent
+    from ctrlchan.channel.queues._entries import Outcome, Sent
 
 __all__ = ["outcome_of", "outcomes_of"]
 

@@ -8,10 +8,11 @@ from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from ctrlchan.channel.outcome import Outcome, OutcomeKind
+from ctrlchan.channel.outcome_kind import OutcomeKind
+from ctrlchan.channel.queues._entries import Outcome
 
 if TYPE_CHECKING:
-    from ctrlchan.channel.outcome import Sent
+    from ctrlchan.channel.queues._entries import Sent
 
 __all__ = ["SentFuture"]
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from ctrlchan.channel.queues._entries import LISTENING, Countdown, Outcome, Sent, publish
+from ctrlchan.channel.outcome_kind import OutcomeKind
+from ctrlchan.channel.queues._entries import LISTENING, Countdown, Outcome, Sent, publish, wait_with
 from ctrlchan.errors import ErrorCode
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from ctrlchan._codec import ControlResponse
+    from ctrlchan.channel.future import SentFuture
 
 __all__ = [
     "LISTENING",
@@ -28,26 +31,6 @@ __all__ = [
     "partition_errors_text",
     "publish",
 ]
-
-
-class OutcomeKind(Enum):
-    """How a request ended. Every request to a broker has exactly one outcome, of one of these kinds."""
-
-    #: The broker applied all of it.
-    ACKNOWLEDGED = "acknowledged"
-    #: The broker applied the request; some partitions have an error of their own.
-    PARTITION_ERRORS = "partition errors"
-    #: The broker answered STALE_CONTROLLER_EPOCH (11) or STALE_BROKER_EPOCH (77), or the request was not sent
-    #: because of an earlier 11 or because the controller has resigned.
-    FENCED = "fenced"
-    #: The channel has no such broker (any more), or the channel was shut down.
-    BROKER_GONE = "broker gone"
-    #: Larger than ``max_request_bytes``; nothing was sent.
-    TOO_LARGE = "too large"
-    #: The broker answered with any other error.
-    REFUSED = "refused"
-    #: Cancelled while it was queued, or its timeout was over: nothing of it was sent.
-    CANCELLED = "cancelled"
 
 
 class RequestResult(NamedTuple):
@@ -80,3 +63,19 @@ class Canceller(Protocol):
     """An object that can cancel requests: the channel through which they were sent."""
 
     def cancel(self, sent: Iterable[Sent]) -> int: ...
+
+
+def _future_of(sent: Sent) -> SentFuture:
+    from ctrlchan.channel.future import SentFuture
+
+    return SentFuture(sent)
+
+
+def _awaitable_of(sent: Sent) -> Awaitable[Outcome]:
+    # Imported here: most programs do not use asyncio.
+    from ctrlchan.channel.aio import outcome_of
+
+    return outcome_of(sent)
+
+
+wait_with(_future_of, _awaitable_of)

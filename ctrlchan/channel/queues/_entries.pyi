@@ -1,6 +1,6 @@
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
 from concurrent.futures import Future
 from typing import Any, Final, Generic, Protocol, TypeVar, final
 
@@ -195,5 +195,8 @@ class QueueTable(Generic[Queue]):
     ) -> list[Sent] | None: ...
     def take_expected(self, data: bytes, position: int) -> int: ...
 
+def wait_with(
+    future_of: Callable[[Sent], Future[Outcome]], awaitable_of: Callable[[Sent], Awaitable[Outcome]]
+) -> None: ...
 def publish(ended: list[Sent]) -> list[tuple[Listener, Sent]]: ...
 def flush_all(dirty: list[CommandPipe]) -> None: ...

@@ -46,6 +46,17 @@ cdef extern from "<signal.h>" nogil:
     int sigwait(const sigset_t*, int*)
     int pthread_sigmask(int, const sigset_t*, sigset_t*)
 
+# They make the future and the awaitable of a Sent. Their classes need those of this file.
+cdef object _future_of = None
+cdef object _awaitable_of = None
+
+
+def wait_with(future_of, awaitable_of):
+    """Let these functions make the future and the awaitable of each Sent."""
+    global _future_of, _awaitable_of
+    _future_of, _awaitable_of = future_of, awaitable_of
+
+
 #: Held while an outcome is published and while a listener is added, so that no listener misses an outcome.
 LISTENING = threading.Lock()
 
@@ -206,12 +217,10 @@ cdef class Sent:
         ``future.cancel()`` cancels the request if it is still queued. A request that is cancelled in another
         way resolves its future to an Outcome of kind CANCELLED.
         """
-        from ctrlchan.channel.future import SentFuture
-
         with LISTENING:
             future = None if self.future_ref is None else self.future_ref()
             if future is None:
-                future = SentFuture(self)
+                future = _future_of(self)
                 self.future_ref = weakref.ref(future)
                 if self.outcome is None:
                     self.listen(future)
@@ -229,9 +238,7 @@ cdef class Sent:
         return channel is not None and channel.cancel((self,)) == 1
 
     def __await__(self):
-        from ctrlchan.channel.aio import outcome_of
-
-        return outcome_of(self).__await__()
+        return _awaitable_of(self).__await__()
 
     @property
     def listeners(self):
