@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from datetime import timedelta
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
-
-from kio.static.primitive import i32Timedelta
 
 from ctrlchan.broker.metadata.metadata_cache import MetadataCache
 from ctrlchan.broker.node import BrokerNode
@@ -17,7 +14,7 @@ from ctrlchan.broker.replica.isr_changes import AlteredPartition, IsrChange, Isr
 from ctrlchan.errors import KafkaError
 from ctrlchan.peers.connection import Address
 from ctrlchan.peers.controller_connections import ControllerConnections
-from ctrlchan.peers.messages import decode_answer, encode_request, part
+from ctrlchan.peers.messages import decode_answer, duration, encode_request, part
 from ctrlchan.peers.requests import Answer, OutgoingRequest
 from ctrlchan.state.brokers import parse_host_port
 
@@ -55,9 +52,9 @@ class NewTopic:
 class ControllerClient:
     """Sends requests to the controller of the broker's cluster. All methods are thread-safe.
 
-    ``node``: the broker that asks.
-    ``address``: ``HOST:PORT`` of a controller that is not among the live brokers; None: the controller is the
-    broker that the metadata names. Futures fail with KafkaError: REQUEST_TIMED_OUT without an answer.
+    ``node``: the broker that asks. ``address``: ``HOST:PORT`` of a controller that is not among the live
+    brokers, or None if the metadata name the controller. Futures fail with KafkaError, and with
+    REQUEST_TIMED_OUT when no answer comes.
     """
 
     def __init__(self, node: BrokerNode, metadata: MetadataCache, address: str | None = None) -> None:
@@ -123,7 +120,7 @@ class ControllerClient:
                     )
                     for topic in topics
                 ),
-                timeout=i32Timedelta.parse(timedelta(seconds=timeout)),
+                timeout=duration(timeout),
                 validate_only=False,
             )
 

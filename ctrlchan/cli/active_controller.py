@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import timedelta
 from queue import SimpleQueue
 from threading import Thread
 from time import monotonic
@@ -124,10 +123,8 @@ def _ask(broker_id: int, address: Address, deadline: float) -> ActiveController 
 
 def _is_controller(address: Address) -> bool:
     """Return whether the node is alive and the active controller, or does not say that it is not."""
-    from kio.static.primitive import i32Timedelta
-
     from ctrlchan.errors import DecodeError, ErrorCode
-    from ctrlchan.peers.messages import decode_answer, encode_request
+    from ctrlchan.peers.messages import decode_answer, duration, encode_request
 
     deadline = monotonic() + _SECONDS
     try:
@@ -141,7 +138,7 @@ def _is_controller(address: Address) -> bool:
             # controller, and cannot be one.
             return max(connection.versions) < _LIST_REASSIGNMENTS
         api = "list_partition_reassignments"
-        request = encode_request(api, 0, timeout=i32Timedelta.parse(timedelta(seconds=_SECONDS)), topics=())
+        request = encode_request(api, 0, timeout=duration(_SECONDS), topics=())
         answer = decode_answer(api, 0, *connection.exchange(_LIST_REASSIGNMENTS, 0, True, request, deadline))
         return bool(answer.error_code.value != ErrorCode.NOT_CONTROLLER)
     except (OSError, DecodeError):

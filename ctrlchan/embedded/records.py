@@ -8,10 +8,10 @@ from typing import Any, Final, NamedTuple
 
 from ctrlchan.broker.log.records import read_records
 from ctrlchan.embedded.batches import Header, encode_records, partition_of
-from ctrlchan.embedded.requests import ask, check, milliseconds, topic_metadata
+from ctrlchan.embedded.requests import ask, check, topic_metadata
 from ctrlchan.errors import ErrorCode
 from ctrlchan.peers.connection import Address
-from ctrlchan.peers.messages import part
+from ctrlchan.peers.messages import duration, part
 
 __all__ = ["PendingWrite", "TopicRecord", "read_topic"]
 
@@ -107,7 +107,7 @@ class PendingWrite:
             api,
             _PRODUCE,
             acks=_ALL_IN_SYNC,
-            timeout=milliseconds(timeout),
+            timeout=duration(timeout),
             topic_data=(part(api, version, "TopicProduceData", name=self._topic, partition_data=(data,)),),
         )
         found = answer.responses[0].partition_responses[0]
@@ -166,7 +166,7 @@ def _fetch(leader: Address, topic: str, partition: int, offset: int) -> Any:
         api,
         _FETCH,
         replica_id=_NO_REPLICA,
-        max_wait=milliseconds(0),
+        max_wait=duration(0),
         min_bytes=0,
         topics=(part(api, version, "FetchTopic", topic=topic, partitions=(asked,)),),
         forgotten_topics_data=(),

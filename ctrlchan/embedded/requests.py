@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from functools import partial
 from typing import Any, Final
-
-from kio.static.primitive import i32Timedelta
 
 from ctrlchan.errors import ErrorCode, KafkaError
 from ctrlchan.peers.connection import Address
@@ -15,7 +12,7 @@ from ctrlchan.peers.messages import decode_answer, encode_request, part
 from ctrlchan.peers.requests import OutgoingRequest
 from ctrlchan.state.brokers import format_host_port
 
-__all__ = ["ask", "check", "milliseconds", "topic_metadata"]
+__all__ = ["ask", "check", "topic_metadata"]
 
 #: Seconds until an answer; a broker may be busy, or a fault may delay it.
 _SECONDS: Final = 10.0
@@ -71,8 +68,3 @@ def check(code: int, what: str, message: str | None = None) -> None:
     if code:
         name = ErrorCode.name_of(code)
         raise KafkaError(code, f"{what}: {name}{f': {message}' if message else ''}")
-
-
-def milliseconds(seconds: float) -> i32Timedelta:
-    """Return a time for a field of a request."""
-    return i32Timedelta.parse(timedelta(milliseconds=round(seconds * 1000)))

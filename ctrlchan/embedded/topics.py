@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from ctrlchan.embedded.requests import ask, check, milliseconds, topic_metadata
+from ctrlchan.embedded.requests import ask, check, topic_metadata
 from ctrlchan.errors import ErrorCode, KafkaError
 from ctrlchan.peers.connection import Address
-from ctrlchan.peers.messages import part
+from ctrlchan.peers.messages import duration, part
 
 __all__ = ["create_topic", "delete_topics", "has_topic"]
 
@@ -28,7 +28,7 @@ def create_topic(
     configs: Mapping[str, str],
     timeout: float,
 ) -> None:
-    """Create a topic. None: the number that the brokers' settings have. Raises KafkaError."""
+    """Create a topic. For numbers that are None the brokers' settings count. Raises KafkaError."""
     api, version = "create_topics", _CREATE_TOPICS[1]
     given = tuple(
         part(api, version, "CreatableTopicConfig", name=name, value=value) for name, value in configs.items()
@@ -43,14 +43,14 @@ def create_topic(
         assignments=(),
         configs=given,
     )
-    answer = ask(broker, api, _CREATE_TOPICS, topics=(wanted,), timeout=milliseconds(timeout))
+    answer = ask(broker, api, _CREATE_TOPICS, topics=(wanted,), timeout=duration(timeout))
     _check_results(answer.topics)
 
 
 def delete_topics(broker: Address, topics: Sequence[str], timeout: float) -> None:
     """Delete topics. Raises KafkaError for the first one that cannot be deleted."""
     answer = ask(
-        broker, "delete_topics", _DELETE_TOPICS, topic_names=tuple(topics), timeout=milliseconds(timeout)
+        broker, "delete_topics", _DELETE_TOPICS, topic_names=tuple(topics), timeout=duration(timeout)
     )
     _check_results(answer.responses)
 

@@ -9,11 +9,8 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from datetime import timedelta
 from time import monotonic
 from typing import Any, Final, NamedTuple
-
-from kio.static.primitive import i32Timedelta
 
 from ctrlchan.errors import DecodeError, ErrorCode, KafkaError
 from ctrlchan.peers.connection import Address, PeerConnection
@@ -36,7 +33,6 @@ __all__ = [
     "Asked",
     "Brokers",
     "check",
-    "milliseconds",
 ]
 
 _CLIENT_ID: Final = b"ctrlchan-page"
@@ -214,8 +210,3 @@ def check(code: int, what: str, message: str | None = None) -> None:
     """Raise KafkaError for an error code. ``what``: begins its message."""
     if code:
         raise KafkaError(code, f"{what}: {message}" if message else what)
-
-
-def milliseconds(number: int) -> i32Timedelta:
-    """Return a time for a field of a request."""
-    return i32Timedelta.parse(timedelta(milliseconds=number))

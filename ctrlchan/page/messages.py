@@ -16,10 +16,11 @@ from typing import Any, Final, NamedTuple
 from ctrlchan.broker.log._batches import read_header
 from ctrlchan.broker.log.records import COMPRESSION, HEADER_BYTES, LOG_APPEND_TIME, read_records
 from ctrlchan.errors import ErrorCode, KafkaError
-from ctrlchan.page.brokers import FETCH, Asked, Brokers, check, milliseconds
+from ctrlchan.page.brokers import FETCH, Asked, Brokers, check
 from ctrlchan.page.offsets import EARLIEST, LATEST, Partition, leaders_of, offsets_at
 from ctrlchan.page.problems import words_of
 from ctrlchan.peers.connection import Address
+from ctrlchan.peers.messages import duration
 
 __all__ = ["MAX_MESSAGES", "Shown", "Start", "read_message", "read_messages"]
 
@@ -325,7 +326,7 @@ def _fetch_fields(topic: str, readings: list[_Reading]) -> dict[str, Any]:
     )
     return {
         "replica_id": _NO_REPLICA,
-        "max_wait": milliseconds(0),
+        "max_wait": duration(0),
         "min_bytes": 0,
         "max_bytes": _BYTES_OF_ANSWER,
         "topics": (FETCH.part("FetchTopic", topic=topic, partitions=partitions),),

@@ -8,14 +8,15 @@ from typing import Any, Final
 
 from ctrlchan.embedded.batches import Header, encode_records, partition_of
 from ctrlchan.errors import ErrorCode, KafkaError
-from ctrlchan.page.brokers import PRODUCE, Brokers, check, milliseconds
+from ctrlchan.page.brokers import PRODUCE, Brokers, check
 from ctrlchan.page.offsets import leaders_of
 from ctrlchan.peers.connection import Address
+from ctrlchan.peers.messages import duration
 
 __all__ = ["produce"]
 
 _ALL_IN_SYNC: Final = -1
-_TIMEOUT: Final = 4_000
+_TIMEOUT: Final = 4.0
 #: Until a partition has a leader that takes the message.
 _MOVING: Final = (ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 _MOVING_SECONDS: Final = 3.0
@@ -76,7 +77,7 @@ def _append(brokers: Brokers, leader: Address, topic: str, partition: int, recor
         leader,
         PRODUCE,
         acks=_ALL_IN_SYNC,
-        timeout=milliseconds(_TIMEOUT),
+        timeout=duration(_TIMEOUT),
         topic_data=(PRODUCE.part("TopicProduceData", name=topic, partition_data=(data,)),),
     )
     found = answer.responses[0].partition_responses[0]

@@ -15,11 +15,11 @@ from ctrlchan.page.brokers import (
     Asked,
     Brokers,
     check,
-    milliseconds,
 )
 from ctrlchan.page.offsets import EARLIEST, LATEST, Partition, addresses_of, leaders_of, offsets_at
 from ctrlchan.page.problems import words_of
 from ctrlchan.peers.connection import Address
+from ctrlchan.peers.messages import duration
 
 __all__ = ["create_topic", "delete_topic", "describe_topic", "list_topics"]
 
@@ -29,8 +29,8 @@ LISTED_PARTITIONS: Final = 1_000
 #: Sizes and offsets are asked for so many partitions at once.
 MEASURED_PARTITIONS: Final = 5_000
 _TOPIC_RESOURCE: Final = 2
-#: Milliseconds that the cluster has for a change.
-_CHANGE_TIMEOUT: Final = 4_000
+#: Seconds that the cluster has for a change.
+_CHANGE_TIMEOUT: Final = 4.0
 _PAUSE_SECONDS: Final = 0.05
 
 #: Where a config comes from (``DescribeConfigsResponse.ConfigSource``), in words.
@@ -127,7 +127,7 @@ def create_topic(
         _controller(brokers),
         CREATE_TOPICS,
         topics=(wanted,),
-        timeout=milliseconds(_CHANGE_TIMEOUT),
+        timeout=duration(_CHANGE_TIMEOUT),
         validate_only=False,
     )
     for one in answer.topics:
@@ -139,7 +139,7 @@ def create_topic(
 def delete_topic(brokers: Brokers, topic: str) -> dict[str, Any]:
     """Delete a topic with all its messages. Raises KafkaError."""
     answer = brokers.ask(
-        _controller(brokers), DELETE_TOPICS, topic_names=(topic,), timeout=milliseconds(_CHANGE_TIMEOUT)
+        _controller(brokers), DELETE_TOPICS, topic_names=(topic,), timeout=duration(_CHANGE_TIMEOUT)
     )
     for one in answer.responses:
         check(one.error_code.value, topic)
@@ -149,7 +149,7 @@ def delete_topic(brokers: Brokers, topic: str) -> dict[str, Any]:
 
 def _wait_until_shown(brokers: Brokers, topic: str, exists: bool) -> None:
     """Wait until metadata show a change of the controller, which brokers learn a moment later."""
-    deadline = monotonic() + _CHANGE_TIMEOUT / 1_000
+    deadline = monotonic() + _CHANGE_TIMEOUT
     while monotonic() < deadline:
         code = brokers.metadata([topic]).topics[0].error_code.value
         if code == (ErrorCode.NONE if exists else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):

@@ -9,9 +9,9 @@ from typing import Any, Final
 from kio.schema.index import api_key_map
 
 from ctrlchan.errors import ErrorCode
-from ctrlchan.server.kio_entities import decode, encode, message_type, part_type
+from ctrlchan.server.kio_entities import decode, duration, encode, message_type, part_type
 
-__all__ = ["decode_answer", "encode_request", "is_refused", "part"]
+__all__ = ["decode_answer", "duration", "encode_request", "is_refused", "part"]
 
 _NOT_CONTROLLER: Final = ErrorCode.NOT_CONTROLLER.to_bytes(2)
 

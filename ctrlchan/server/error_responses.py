@@ -1,4 +1,4 @@
-"""The answer to a request that fails as a whole: the error wherever the response has one.
+"""The answer to a request that fails as a whole: every error field of the response has the error.
 
 Kafka writes ``getErrorResponse`` for each request by hand. Here the response follows the request: an array of
 the response whose entries can have an error has one entry for each entry of the request's array.
@@ -7,13 +7,11 @@ the response whose entries can have an error has one entry for each entry of the
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import timedelta
 from functools import cache
 from types import NoneType
 from typing import Any, Final, NamedTuple, get_args, get_type_hints
 
-from kio.static.primitive import i32Timedelta
-
+from ctrlchan.server.kio_entities import duration
 from ctrlchan.server.kio_messages import ClientMessages, KioError
 
 __all__ = ["NamedPartition", "error_response", "named_partitions"]
@@ -154,5 +152,5 @@ def _empty(field: _Field) -> Any:
     if field.kind in _NUMBERS:
         return -1
     if field.kind == "timedelta_i32":
-        return i32Timedelta.parse(timedelta())
+        return duration(0)
     return {"string": "", "bytes": b"", "bool": False}.get(field.kind or "", ())

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import io
+from datetime import timedelta
 from functools import cache
 from importlib import import_module
 from typing import Any, Literal, TypeAlias
 
 from kio.serial import entity_reader, entity_writer
 from kio.serial.errors import SerialError
+from kio.static.primitive import i32Timedelta
 
 from ctrlchan.array_lengths import check_array_lengths
 from ctrlchan.errors import DecodeError
 from ctrlchan.server.api_names import camel_case
 
-__all__ = ["decode", "encode", "message_type", "part_type"]
+__all__ = ["decode", "duration", "encode", "message_type", "part_type"]
 
 Direction: TypeAlias = Literal["request", "response"]
 
@@ -48,3 +50,8 @@ def encode(message: Any) -> bytes:
     buffer = io.BytesIO()
     entity_writer(type(message))(buffer, message)
     return buffer.getvalue()
+
+
+def duration(seconds: float) -> i32Timedelta:
+    """Return a time for a field that counts milliseconds in 32 bits."""
+    return i32Timedelta.parse(timedelta(milliseconds=round(seconds * 1000)))

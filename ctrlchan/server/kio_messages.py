@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import timedelta
 from functools import cache
 from typing import Any, get_args, get_origin, get_type_hints
 
 from kio.schema.errors import ErrorCode as KioError
-from kio.static.primitive import i32Timedelta
 
 from ctrlchan.errors import DecodeError
 from ctrlchan.server.api import Request
-from ctrlchan.server.kio_entities import decode, encode, message_type, part_type
+from ctrlchan.server.kio_entities import decode, duration, encode, message_type, part_type
 
 __all__ = [
     "NOT_ASKED",
@@ -26,7 +24,7 @@ NOT_ASKED = -(2**31)
 
 
 #: The request handler writes another number in its place (``throttle_time``).
-_NOT_THROTTLED = i32Timedelta.parse(timedelta())
+_NOT_THROTTLED = duration(0)
 
 
 class ClientMessages:

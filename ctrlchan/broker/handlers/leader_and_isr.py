@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 __all__ = ["API"]
 
-_NOT_LEADER_OR_FOLLOWER = 6
 _RECOVERED = np.int32(0)
 _TOPIC_IDS_SINCE = 5  # first version whose response names topics by id
 
@@ -96,7 +95,9 @@ class _Transition:
             # Kafka's loop throws here: partitions that the request names only after this row are not made.
             late = np.setdiff1d(self.keys[stop + 1 :][~existed[stop + 1 :]], self.keys[: stop + 1])
             self.replicas.remove(self.replicas.find(late))
-            raise control.Refused(_NOT_LEADER_OR_FOLLOWER, "a topic id for a partition without a log")
+            raise control.Refused(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER, "a topic id for a partition without a log"
+            )
         hashes = control.topic_hashes(self.message.topics)[self.partitions.topic_row]
         leads = self.partitions.leader == self.ours
         map_hashes = partition_hashes(hashes, self.partitions.partition)

@@ -18,8 +18,7 @@ cdef enum:
     FULL = 1
     MALFORMED = -1
     NO_MEMORY = -2
-    # Most bytes of a varint, and of length, attributes and two deltas.
-    VARLONG = 10
+    # Most bytes of length, attributes and two deltas.
     HEAD = 31
     # As Kafka's map, for the same bytes of memory: 16 of the key's hash and 8 of the offset.
     SLOT_BYTES = 24
