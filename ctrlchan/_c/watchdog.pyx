@@ -25,7 +25,7 @@ def start(*, parent=None, double tick_seconds=1.0):
 
     The stacks are written to standard error when no thread has got the GIL for STILL_SECONDS; SIGUSR2 writes those of Python
     at any time. ``parent``: the process id of the parent; when it is gone and Python cannot end this process, or has not
-    after ORPHAN_SECONDS, the process is killed. None: it may outlive its parent. ``tick_seconds``: what counts as a
+    after ORPHAN_SECONDS, the process is killed. With None it may outlive its parent. ``tick_seconds``: what counts as a
     second. Raises OSError.
     """
     global is_started

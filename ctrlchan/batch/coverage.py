@@ -24,7 +24,7 @@ _MOST_NAMED_BESIDES: Final = 1_024
 
 
 def coverage_of_rows(state: ClusterState, rows: Int64 | None) -> Coverage:
-    """Return that of an UpdateMetadata of these ascending rows with leadership; None: all of them."""
+    """Return the coverage of an UpdateMetadata of these ascending rows with leadership, or of all of them."""
     changes = state.changes
     if rows is None:
         return Coverage(changes.id, EVERYTHING, None)

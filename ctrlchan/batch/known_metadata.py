@@ -65,10 +65,10 @@ class MissingMetadata:
 
     topics: Topics
     partitions: Partitions
-    #: Ascending int64 rows with leadership; None: all rows of ``partitions``.
+    #: Ascending int64 rows with leadership, or None for all rows of ``partitions``.
     rows: Int64 | None
-    #: It contains everything that changed after this version; EVERYTHING: all there is. None: it leaves out
-    #: rows that other requests carry.
+    #: It contains everything that changed after this version; with EVERYTHING all there is. It is None if
+    #: rows are left out that other requests carry.
     from_version: int | None
 
     @property
@@ -97,10 +97,10 @@ def known_after_rows(state: ClusterState, before: KnownMetadata | None, rows: In
 def missing_metadata(
     state: ClusterState, known: KnownMetadata | None, also_removed: Sequence[RemovedPartitions] = ()
 ) -> tuple[MissingMetadata | None, KnownMetadata]:
-    """Return what a broker with ``known`` is missing (None: nothing), and the metadata it has afterwards.
+    """Return what a broker with ``known`` is missing, or None, and the metadata it has afterwards.
 
-    ``known`` None: nothing is certain, everything is missing. ``also_removed``: removals that the broker has
-    not received either. Costs one comparison of the rows' versions.
+    If ``known`` is None, nothing is certain and everything is missing. ``also_removed``: removals that the
+    broker has not received either. Costs one comparison of the rows' versions.
     """
     changes = state.changes
     if known is not None and known.changes is not changes:

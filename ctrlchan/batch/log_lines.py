@@ -26,7 +26,7 @@ def log_leader_and_isr(
     rows: Int64 | None,
     is_new: UInt8 | None,
 ) -> None:
-    """Log a LeaderAndIsr request of these rows (None: all) to each of these brokers."""
+    """Log a LeaderAndIsr request of these rows, or of all, to each of these brokers."""
     leader = state.partitions.leader if rows is None else state.partitions.leader[rows]
     for broker_id in broker_ids:
         if log.traces:

@@ -158,7 +158,7 @@ class ControllerBrokerRequestBatch:
         self._metadata_added: frozenset[int] = frozenset()
         # Brokers that are to be sent their missing metadata.
         self._changed_brokers: set[int] = set()
-        # Rows of the state when the first were added; None: none were added.
+        # Rows of the state when the first were added. None until then.
         self._total: int | None = None
 
     def new_batch(self) -> None:

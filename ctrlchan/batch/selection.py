@@ -53,12 +53,14 @@ class Selection:
         return self._whole, self._whole_flag, tuple(map(id, self._chunks)), self._singles.tobytes()
 
     def rows(self) -> Int64 | None:
-        """Return the ascending unique int64 rows, also those that the state no longer has; None: all."""
+        """Return the ascending unique int64 rows, or None for all. The state may no longer have some."""
         return None if self._whole else np.unique(self._keys() >> 1)
 
     def merge(self, total: int) -> tuple[Int64 | None, UInt8 | None]:
-        """Return the ascending unique int64 rows (None: all ``total`` of them) and their uint8 flags (None:
-        no flag is set)."""
+        """Return the ascending unique int64 rows and their uint8 flags.
+
+        The rows are None for all ``total`` of them, the flags if none is set.
+        """
         if len(self._singles) == 1 and not self._chunks and not self._whole:
             # Most batches of a healthy cluster have one partition.
             [key] = self._singles

@@ -75,7 +75,7 @@ class BrokerCore:
         return self.replicas.controller_epoch
 
     def topic_configs(self, name: str) -> Iterable[DescribedConfig] | None:
-        """Return the configs of a topic, None: this broker knows no such topic."""
+        """Return the configs of a topic, or None if this broker does not know the topic."""
         return None if self.metadata.topic_row(name) is None else topic_configs()
 
     def dynamic_configs(self, _broker_id: int | None) -> Mapping[str, str]:

@@ -24,7 +24,7 @@ FOREVER: Final = -1
 #: Processors answer them, and handler threads cannot.
 _WITHOUT_EFFECT: Final = frozenset({"Fetch"})
 
-#: Returns whether a request names a topic and a partition (None: any).
+#: Returns whether a request names a topic and a partition. None as partition stands for any.
 NamedBy = Callable[[str, int | None], bool]
 
 
@@ -118,9 +118,9 @@ class FaultTarget:
     """A broker to which faults can be given.
 
     - ``api``: Kafka's name, such as "Produce".
-    - ``topic``, ``partition``: requests that name them; None: any. A fault of a request that names several
-      partitions is one of all of them.
-    - ``times``: how many requests it hits; ``FOREVER`` (-1): every one, until ``clear_faults``.
+    - ``topic``, ``partition``: the fault hits requests that name them; None stands for any. A fault of a
+      request that names several partitions is one of all of them.
+    - ``times``: how many requests it hits; ``FOREVER`` (-1) is every one, until ``clear_faults``.
     - ``after``: requests have their effect first, and the fault hits their answers; not of Fetch.
 
     All methods raise ConfigError for values that cannot be.

@@ -74,7 +74,7 @@ class ProducerIds:
             self._take_block(failed)
 
     def _take_block(self, allocated: Future[Block]) -> None:
-        """Answer those that wait, and ask for another block when there are more of them than ids."""
+        """Give ids to the requests that wait; ask for another block when the ids are used up."""
         failure = allocated.exception()
         first, count = (0, 0) if failure is not None else allocated.result()
         if failure is None and not (0 <= first <= _MAX_ID - count and count > 0):

@@ -18,7 +18,7 @@ class ListenerRule(NamedTuple):
     any_name: bool = False
 
     def choose(self, endpoints: Iterable[tuple[str, int]]) -> int | None:
-        """Return the position of the endpoint among these (listener, security protocol); None: none fits."""
+        """Return the position of the endpoint among these (listener, security protocol), or None."""
         first = None
         for position, (listener, protocol) in enumerate(endpoints):
             if self.protocol is None or protocol == self.protocol:

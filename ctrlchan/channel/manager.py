@@ -172,8 +172,8 @@ class ControllerChannelManager:
     def reload_credentials(self, *, tls: TlsSettings | None = None, sasl: SaslSettings | None = None) -> None:
         """Use these credentials for new connections; existing connections stay as they are.
 
-        None: unchanged. Changed TLS files need no call: each new connection reads them. Raises ConfigError
-        for credentials that cannot work; then nothing has changed.
+        What is None stays as it is. Changed TLS files need no call: each new connection reads them. Raises
+        ConfigError for credentials that cannot work; then nothing has changed.
         """
         undisturbed(lambda: self._reload_credentials(tls, sasl))
 
@@ -302,7 +302,7 @@ class ControllerChannelManager:
         with request.encoding:
             sent = None
             while sent is None:
-                # None: the frame lost its last user, and its bytes, before the request was queued again.
+                # None if the frame lost its last user, and its bytes, before the request was queued again.
                 sent = self._send(channel_state, broker_ids, request, callback, deadline)
         if channel_state.unattended:
             self._undisturbed(lambda: self._attend(channel_state))
@@ -418,8 +418,8 @@ class ControllerChannelManager:
     def wait(self, sent: Iterable[Sent], timeout: float | None = None) -> list[Outcome]:
         """Wait for the outcomes, and return them in the order of ``sent``.
 
-        ``timeout``: seconds; None: no limit. Raises OutcomesTimeoutError, a TimeoutError, if requests have no
-        outcome after that time: it names their brokers and has the outcomes of the others. Raises
+        ``timeout``: seconds, or None for no limit. Raises OutcomesTimeoutError, a TimeoutError, if requests
+        have no outcome after that time: it names their brokers and has the outcomes of the others. Raises
         IllegalStateError in a callback, because the channel's thread would wait for itself. Ctrl-C interrupts
         it.
         """

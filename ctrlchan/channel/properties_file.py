@@ -103,7 +103,7 @@ class PropertiesFile:
         return cls(name, read_properties(text))
 
     def value(self, key: str, *, empty: bool = False) -> str | None:
-        """Return the value of a key; None: it is not set. An empty value is None unless ``empty``."""
+        """Return the value of a key, or None if it is not set. An empty value is None unless ``empty``."""
         entry = self.entries.get(key)
         if entry is None:
             return None
@@ -113,7 +113,7 @@ class PropertiesFile:
         return value if value or empty else None
 
     def parse(self, key: str, parse: Callable[[str, str], _T]) -> _T | None:
-        """Return what ``parse`` makes of the key and its value; None: the key is not set.
+        """Return what ``parse`` makes of the key and its value, or None if the key is not set.
 
         Raises ConfigError with the file, the line and the message of the ConfigError that ``parse`` raises.
         """
@@ -126,7 +126,7 @@ class PropertiesFile:
             raise ConfigError(f"{self._where(key)}: {refused}") from None
 
     def read_setting(self, setting: Setting[_T]) -> _T | None:
-        """Return the value of a setting; None: it is not set. Raises ConfigError with file and line."""
+        """Return the value of a setting, or None if it is not set. Raises ConfigError with file and line."""
         return self.parse(setting.name, lambda _, text: setting.parse(text))
 
     def arguments(
@@ -255,7 +255,7 @@ class ListenerProperties:
     # -- SASL
 
     def jaas_options(self, mechanism: str) -> tuple[str, dict[str, str]] | None:
-        """Return (key, options) of the login module of a mechanism; None: it is not configured.
+        """Return (key, options) of the login module of a mechanism, or None if it is not configured.
 
         The value is ``<login module> required <name>="<value>" ... ;``. A key for the mechanism counts before
         one for all, and each with the listener's prefix first.

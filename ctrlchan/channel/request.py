@@ -68,11 +68,11 @@ class Coverage(NamedTuple):
 
     #: The state whose versions are meant (``ClusterState.changes.id``).
     state_id: str
-    #: The request has all changes after this version; -1: the whole state. None: it has its ``partitions``
+    #: The request has all changes after this version; -1: the whole state. None if it has its ``partitions``
     #: alone.
     from_version: int | None
     #: The partitions in the request, without those that ``from_version`` includes: ``topic-partition``,
-    #: separated by commas. None: there were too many.
+    #: separated by commas. None if there were too many.
     partitions: str | None
 
 
@@ -201,8 +201,8 @@ class ControlRequest:
     ) -> ControlRequest:
         """Return an UpdateMetadata with these rows of the state, and its live brokers.
 
-        ``rows``: ascending int64 row numbers; None: every row. ``version``: 0 to 8; None: the one that Kafka
-        sends at this ``inter_broker_protocol``. The columns must not change until the request is sent.
+        ``rows``: ascending int64 row numbers, or None for all. ``version``: 0 to 8, or None for the one that
+        Kafka sends at this ``inter_broker_protocol``. The columns must not change until the request is sent.
         Raises UnsupportedVersionError, EncodeError; IllegalStateError for v0 and a broker without an endpoint
         for the listener PLAINTEXT. Source:
         ``ControllerBrokerRequestBatch.addUpdateMetadataRequestForBrokers`` (Kafka 3.9).

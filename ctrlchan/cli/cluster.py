@@ -243,7 +243,7 @@ def _serve_page(
     port: int | None,
     host: str,
 ) -> str:
-    """Serve the page; return its URL. ``port``: None: where ``controller status`` looks, or a free one."""
+    """Serve the page; return its URL. Without ``port``: where ``controller status`` looks, or a free one."""
     from ctrlchan.cli.controller import DEFAULT_STATUS_PORT, serve_page
     from ctrlchan.errors import ConfigError
 

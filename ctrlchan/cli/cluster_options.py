@@ -34,7 +34,7 @@ _OF_OPTIONS: Final = frozenset(
 
 
 class Topic(NamedTuple):
-    """A topic to create. None: the number that the brokers' settings have."""
+    """A topic to create. For numbers that are None the brokers' settings count."""
 
     name: str
     partitions: int | None

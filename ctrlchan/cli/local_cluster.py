@@ -40,7 +40,7 @@ _ATTEMPTS: Final = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterOptions:
-    """How a cluster is started. ``port``: None: 9092, or the next free ones.
+    """How a cluster is started. ``port``: None stands for 9092, or the next free ones.
 
     ``zookeeper``: its address; None: nodes in memory or, with ``real_zookeeper``, a server that is started.
     ``log_dir``: a folder for the brokers' records, and for the nodes if they are in memory; None: a
@@ -62,7 +62,7 @@ class ClusterOptions:
 
 @dataclass(frozen=True, slots=True)
 class LocalCluster:
-    """The parts of a running cluster. ``zookeeper``: its address; None: there is none."""
+    """The parts of a running cluster. ``zookeeper``: its address, or None."""
 
     zookeeper: str | None
     controller: KafkaController

@@ -47,7 +47,10 @@ class Change(NamedTuple):
 
 
 class ConfigStore(Protocol):
-    """Where configs are kept: ZooKeeper. ``broker_id`` None: all brokers. Methods may raise CtrlchanError."""
+    """Where configs are kept: ZooKeeper. Methods may raise CtrlchanError.
+
+    ``broker_id`` is None for the configs of all brokers.
+    """
 
     @property
     def id(self) -> int:

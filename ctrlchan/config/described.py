@@ -163,8 +163,8 @@ def _described(
 def topic_defaults(setting: Callable[[str], str | None]) -> Mapping[str, str]:
     """Return the topic configs that a broker's settings set, by topic config.
 
-    ``setting``: returns a broker config, None: it is not set. Raises ConfigError for a duration that is no
-    number.
+    ``setting`` returns a broker config, or None if it is not set. Raises ConfigError for a duration that is
+    no number.
     """
     found: dict[str, str] = {}
     for topic, row in TOPICS.items():

@@ -24,7 +24,7 @@ _ARGUMENTS: Final[Mapping[str, str]] = {
 
 
 def names_without_effect(names: Iterable[str]) -> list[str]:
-    """Return those of the names that a broker does not take: nothing here reads or shows them."""
+    """Return the names that a broker does not take, because nothing reads or shows them."""
     return [name for name in names if name not in table.BROKERS and name not in table.UNSHOWN]
 
 

@@ -85,7 +85,7 @@ PASSWORD: Final = Type(ConfigType.PASSWORD, lambda name, text, _: parse_string(n
 class Setting(NamedTuple, Generic[T]):
     """A setting under Kafka's name.
 
-    ``default``: as Kafka shows it; None: there is none. ``here``: the default of our brokers where it is
+    ``default``: as Kafka shows it, or None. ``here``: the default of our brokers where it is
     another one. ``least``, ``most``, ``choices``: the allowed numbers, the allowed words. ``check``: called
     with name and value, raises ConfigError for values that these do not describe. ``scope``: of a broker
     setting. ``per_listener``: ``listener.name.NAME.`` may stand before the name. ``behind``: of a topic

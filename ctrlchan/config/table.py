@@ -97,7 +97,7 @@ def _topic(
 
 
 def _described_only(_row: Setting[Any]) -> None:
-    """Say of a row that nothing here acts on the setting: brokers accept it, and describe it."""
+    """Mark a row as described only: brokers accept and describe the setting, and nothing acts on it."""
 
 
 def _added(rows: list[Setting[Any]], setting: Setting[T]) -> Setting[T]:

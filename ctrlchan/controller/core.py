@@ -125,7 +125,9 @@ class ControllerCore:
     # -- requests to brokers
 
     def send_update_metadata(self, broker_ids: Iterable[int] | None, rows: Rows | Sequence[int]) -> None:
-        """Send UpdateMetadata with these rows (``()``: live brokers only); None: to all live brokers.
+        """Send UpdateMetadata with these rows to these brokers, or to all live ones.
+
+        Without rows it has the live brokers alone.
 
         Raises IllegalStateError when the batch holds requests that were not sent.
         Source: ``sendUpdateMetadataRequest``.
@@ -144,7 +146,7 @@ class ControllerCore:
     def note_malformed(
         self, what: str, malformed: Mapping[str, str], read: Iterable[str] | None = None
     ) -> None:
-        """Keep and log nodes that cannot be parsed. What depends on them is left out; the others go on.
+        """Keep and log nodes that cannot be parsed. Topics and brokers of such nodes are left out.
 
         ``malformed``: path -> reason. ``read``: the paths that were read, None for all; what is known of
         others stays.

@@ -247,7 +247,7 @@ class KafkaController:
 
     @property
     def active_controller_id(self) -> int | None:
-        """The id in ``/controller`` when it was last read; None: nobody was the controller."""
+        """The id in ``/controller`` when it was last read, or None if nobody was the controller."""
         return self._elector.active_controller_id
 
     @property

@@ -68,9 +68,9 @@ class ClusterCalls(BrokerProcesses):
     ) -> None:
         """Create a topic, and wait until every broker that lives knows its leaders.
 
-        None: ``num.partitions`` and ``default.replication.factor`` of the brokers, which are 1 unless
-        ``configs`` has others. Raises KafkaError, such as TOPIC_ALREADY_EXISTS, and CtrlchanError when the
-        brokers do not know the topic after ``timeout`` seconds or no broker lives.
+        For numbers that are None, ``num.partitions`` and ``default.replication.factor`` of the brokers count,
+        which are 1 unless ``configs`` has others. Raises KafkaError, such as TOPIC_ALREADY_EXISTS, and
+        CtrlchanError when the brokers do not know the topic after ``timeout`` seconds or no broker lives.
         """
         from ctrlchan.embedded.topics import create_topic, has_topic
 

@@ -60,16 +60,16 @@ class EmbeddedCluster(ClusterCalls):
       ``zookeeper.jsonl``: a later cluster with the same folder goes on; ``TEMPORARY``: a folder that goes
       with the cluster.
     - ``configs``: settings of the brokers under Kafka's names: texts, numbers, true and false.
-    - ``processes``: None: one for each core, or one for each broker of up to twelve that store records.
-    - ``controller_id``: None: 1000 above the last broker.
+    - ``processes``: None is one for each core, or one for each broker of up to twelve that store records.
+    - ``controller_id``: None stands for 1000 above the last broker.
     - ``controller_metrics``, ``on_notification``: as ``metrics`` and ``listener`` of ``KafkaController``.
 
     For tests of controllers:
 
     - ``zookeeper``: ``HOST:PORT[,HOST:PORT...][/chroot]`` where the brokers are registered, instead of a
       controller here; their epochs and their cluster id come from there.
-    - ``session_timeout``: seconds after which killed brokers are not registered any more; None: 10, or 60
-      without ZooKeeper, where ``kill_broker`` ends the registration.
+    - ``session_timeout``: seconds after which killed brokers are not registered any more. None stands for
+      10, or for 60 without ZooKeeper, where ``kill_broker`` ends the registration.
     - ``controller``: HOST:PORT of a controller that is no broker.
     - ``log_dir=None``: brokers without records and without a controller, which your own channel drives.
     - ``epoch``: broker epoch of every broker, or by id (missing: -1).

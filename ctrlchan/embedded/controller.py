@@ -42,7 +42,7 @@ class LocalController:
     ``controller_id``: an id that no broker has. ``listener``: of the brokers, to connect to.
     ``num_partitions``, ``default_replication_factor``: of topics that are created without.
     ``topic_defaults``: topic configs that the brokers' settings set. ``journal``: a file that keeps the nodes
-    for the next cluster; None: they go with this one. ``zookeeper``: its address; None: nodes in memory.
+    for the next cluster, or None. ``zookeeper``: its address, or None for nodes in memory.
     ``session_timeout``: of that ZooKeeper. ``metrics``, ``on_notification``: as for ``KafkaController``.
     With a ZooKeeper metadata show the controller, which brokers ask; else brokers stand for it.
     """

@@ -107,7 +107,7 @@ class BrokerStatus(NamedTuple):
     """The status of one broker in its channel."""
 
     broker: int
-    #: None: unknown (-1).
+    #: None if it is unknown (-1).
     broker_epoch: int | None
     #: Generations of all brokers of the channel are numbered together, ascending.
     generation: int

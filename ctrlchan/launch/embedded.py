@@ -48,10 +48,11 @@ class EmbeddedBroker(FaultTarget):
     - ``rack``: ``broker.rack``.
     - ``cluster_id``: for clients.
     - ``max_request_bytes``: a larger request closes the connection (``socket.request.max.bytes``).
-    - ``idle_timeout``: seconds until an idle connection is closed (``connections.max.idle.ms``), None: never.
+    - ``idle_timeout``: seconds until an idle connection is closed (``connections.max.idle.ms``), or None
+      for no limit.
     - ``response_delay``: seconds that every answer is delayed, of a broker that stores no records.
-    - ``log_dir``: a folder where records are stored, as Kafka stores them; ``TEMPORARY``: one that is removed
-      by ``close``; None: no records are stored.
+    - ``log_dir``: a folder where records are stored, as Kafka stores them; ``TEMPORARY`` for one that
+      ``close`` removes; None for a broker that stores no records.
     - ``configs``: other settings of a broker that stores records, under Kafka's names: texts, numbers, true
       and false.
 
@@ -117,7 +118,7 @@ class EmbeddedBroker(FaultTarget):
 
     @property
     def log_dir(self) -> str | None:
-        """The folder where records are stored, None: nowhere."""
+        """The folder where records are stored, or None if the broker stores none."""
         return self._folder.path
 
     @property

@@ -26,8 +26,8 @@ class BrokerHost:
     """Runs the brokers of ``configs``, with and without log directories.
 
     ``zookeeper``: ``HOST:PORT[,HOST:PORT...][/chroot]`` to register at; the brokers take their epochs from
-    there, and the cluster id unless ``keep_cluster_id``. ``session_timeout``: seconds; None: the default.
-    ``progress``: called while logs are loaded.
+    there, and the cluster id unless ``keep_cluster_id``. ``session_timeout``: seconds, or None for the
+    default. ``progress``: called while logs are loaded.
     """
 
     def __init__(

@@ -25,7 +25,7 @@ class Temporary(Enum):
 #: In the place of a log directory: a folder that is removed when the broker or the cluster is closed.
 TEMPORARY: Final = Temporary.TEMPORARY
 
-#: Where records are stored; None: nowhere.
+#: Where records are stored. None for a broker that stores none.
 LogDir = str | PathLike[str] | Literal[Temporary.TEMPORARY] | None
 
 

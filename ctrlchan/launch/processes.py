@@ -49,12 +49,12 @@ def settings_of_cluster(count: int, configs: Mapping[str, str]) -> dict[str, str
 class BrokerProcesses:
     """Brokers in child processes, without a controller.
 
-    ``processes``: how many; None: one for each core, but one for each broker of up to twelve that store
-    records, so that it can be killed. ``zookeeper``: ``HOST:PORT[,HOST:PORT...][/chroot]`` where the brokers
-    are registered; their epochs and their cluster id come from there. ``session_timeout``: seconds after
-    which killed brokers are not registered any more. ``temporary``: a folder that the children make, and
-    remove when this process was killed. All methods are thread-safe. Raises ConfigError, and CtrlchanError
-    when a child process does not start.
+    ``processes``: how many. None stands for one for each core, or one for each broker of up to twelve that
+    store records, so that it can be killed. ``zookeeper``: ``HOST:PORT[,HOST:PORT...][/chroot]`` where the
+    brokers are registered; their epochs and their cluster id come from there. ``session_timeout``: seconds
+    after which killed brokers are not registered any more. ``temporary``: a folder that the children make,
+    and remove when this process was killed. All methods are thread-safe. Raises ConfigError, and
+    CtrlchanError when a child process does not start.
     """
 
     def __init__(
@@ -197,7 +197,7 @@ class BrokerProcesses:
 class _Child:
     """One child process, and the JSON lines to and from it.
 
-    ``temporary``: a folder that the child makes, and removes when this process was killed; None: none.
+    ``temporary``: a folder that the child makes, and removes when this process was killed, or None.
     """
 
     def __init__(

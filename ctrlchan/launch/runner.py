@@ -34,7 +34,7 @@ def run(
     """Serve brokers until SIGINT or SIGTERM. Calls `listening` for each broker once it is ready.
 
     ``zookeeper``: ``host:port`` to register at; the brokers take their epochs from there, and the cluster id
-    unless ``keep_cluster_id``. ``session_timeout``: of ZooKeeper, in seconds; None: the default.
+    unless ``keep_cluster_id``. ``session_timeout``: of ZooKeeper, in seconds, or None for the default.
     ``progress``: called for each log that is loaded. ``metrics_port``: of 127.0.0.1, where Prometheus finds
     the metrics of one broker. Raises ConfigError, also when a broker cannot listen, and LogDirectoryError.
     """

@@ -77,8 +77,8 @@ class PageApplication:
     """Answers requests. Thread-safe.
 
     ``describe``: returns the status of a controller. ``metrics``: shown at ``/metrics``. ``brokers``: of the
-    cluster whose topics, messages and groups are shown; None: the controller alone is shown. ``host``: the
-    name under which the page may be opened, besides IP addresses and localhost.
+    cluster whose topics, messages and groups are shown; without them only the controller is shown. ``host``:
+    the name under which the page may be opened, besides IP addresses and localhost.
     """
 
     def __init__(

@@ -38,9 +38,9 @@ class PageServer:
     """An HTTP server on a thread of its own, from construction to ``close``.
 
     ``describe``: returns the status of a controller (``KafkaController.describe``, with ``recent``).
-    ``bootstrap``: returns the addresses of brokers, on listeners without TLS and SASL; None: the page shows
-    the controller alone and changes nothing. ``port``: 0: a free one, see the attribute ``port``. Raises
-    ConfigError when it cannot listen.
+    ``bootstrap`` returns the addresses of brokers, on listeners without TLS and SASL; without it the page
+    shows the controller alone and changes nothing. ``port``: 0 takes a free one, see the attribute ``port``.
+    Raises ConfigError when it cannot listen.
     """
 
     def __init__(

@@ -105,12 +105,12 @@ class Server:
     """Listens on one address and hands every frame to ``handle``. Belongs to one event loop.
 
     ``listener``, ``security_protocol``: of the requests' contexts. ``executor``: its threads call
-    authenticators. ``tls``: a server's context; None: plaintext.
-    ``authenticator`` makes one for each connection; None: nobody has to authenticate.
-    ``max_request_bytes``: a larger (or negative) size closes the connection. ``idle_timeout``: seconds
-    without a byte in either direction after which a connection is closed; None: never. ``response_delay``:
-    seconds between the handling of a request and its answer, for brokers that are to be slow. Lines about
-    bad clients are rate-limited, together for all clients.
+    authenticators. ``tls``: a server's context, or None for plaintext. ``authenticator`` makes one for each
+    connection; without it nobody has to authenticate. ``max_request_bytes``: a larger (or negative) size
+    closes the connection. ``idle_timeout``: seconds without a byte in either direction after which a
+    connection is closed, or None for no limit. ``response_delay``: seconds between the handling of a request
+    and its answer, for brokers that are to be slow. Lines about bad clients are rate-limited, together for
+    all clients.
     """
 
     def __init__(
@@ -277,7 +277,7 @@ class _Connection(asyncio.BufferedProtocol):
         # An incomplete frame, and how many of its bytes are received.
         self._frame: memoryview | None = None
         self._filled = 0
-        # None: the peer is authenticated, or does not have to be.
+        # None when the peer is authenticated, or does not have to be.
         self._authenticator = None if server.authenticator is None else server.authenticator()
 
     @property

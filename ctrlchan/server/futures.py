@@ -1,4 +1,4 @@
-"""Futures of what is done when others have ended. No thread waits."""
+"""Futures that depend on other Futures. No thread waits."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def then(
 ) -> Future[B]:
     """Return the future of what `function` makes of the result of `done`; it may return a Future, too.
 
-    `function` runs on a thread of `executor`; None: on the thread that ends `done`. The future raises what
-    `done` or `function` raises, and the RuntimeError of an executor that has been shut down. Nobody can
-    cancel it.
+    `function` runs on a thread of `executor` or, without one, on the thread that ends `done`. The future
+    raises what `done` or `function` raises, and the RuntimeError of an executor that has been shut down.
+    Nobody can cancel it.
     """
     result: Future[B] = Future()
     result.set_running_or_notify_cancel()

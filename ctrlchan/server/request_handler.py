@@ -76,7 +76,8 @@ class RequestHandler(Generic[C]):
     """Answers the frames of one broker with the APIs of ``apis``, a table by API key.
 
     ``serve`` is called on the threads that may use ``core``: on any thread where there is a ``lock``, which
-    is held while a handler uses the core. ``executor``: calls the handlers that block; None: ``serve`` does.
+    is held while a handler uses the core. ``executor`` calls the handlers that block;
+    without one ``serve`` does.
     """
 
     def __init__(

@@ -104,12 +104,12 @@ class RequestQueue:
         self._threads = threads
 
     def take(self, timeout: float) -> TakenRequest | None:
-        """Return the oldest request; None when none came in ``timeout`` seconds, or at the server's end."""
+        """Return the oldest request, or None if none came in ``timeout`` seconds or the server stopped."""
         return self._threads.take(timeout)
 
     @property
     def closed(self) -> bool:
-        """Whether the server has stopped: when ``take`` returns None then, no request comes any more."""
+        """Whether the server has stopped. If ``take`` returns None after that, no request comes any more."""
         return self._threads.closed
 
     @property
@@ -126,8 +126,8 @@ class RequestQueue:
 class SocketServer:
     """Listens on ``listeners`` from its construction on, and serves from ``start`` until ``stop``.
 
-    ``hot`` answers requests on the processors' threads; None: all requests go to ``requests``. OSError: an
-    address cannot be listened on.
+    ``hot`` answers requests on the processors' threads; without it all requests go to ``requests``. Raises
+    OSError when an address cannot be listened on.
     """
 
     def __init__(

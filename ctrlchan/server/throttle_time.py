@@ -33,9 +33,9 @@ _AT: Final[Mapping[int, int]] = {0: _LAST, 18: _LAST, 38: _LAST, 39: _LAST, 40: 
 
 
 def throttle_time_at(api_key: int, version: int) -> int | None:
-    """Return where the field stands in a body; negative: from the end, without the tagged fields.
+    """Return where the field stands in a body, or None if this version has no such field.
 
-    None: this version has no such field.
+    A negative position counts from the end, without the tagged fields.
     """
     if api_key in _WITHOUT or version < _SINCE.get(api_key, 0):
         return None

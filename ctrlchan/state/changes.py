@@ -46,7 +46,7 @@ class Changes:
     """Version counters of one state, beginning with 0; each change of the state makes a new version.
 
     ``versions``: int64, one for each row, kept and not copied, when counting goes on from ``version``, with
-    that of the live brokers from ``brokers``. None: all rows are of version 0.
+    that of the live brokers from ``brokers``. With None all rows are of version 0.
     """
 
     def __init__(

@@ -99,7 +99,7 @@ class ClusterState:
         self._brokers = brokers_from(brokers)
         self._broker_rows: dict[int, int] | None = None
         self._announced: tuple[Broker, ...] = ()
-        # None: ``live_brokers`` makes it of the brokers and those that are announced.
+        # None until ``live_brokers`` makes it of the brokers and those that are announced.
         self._live_brokers: Brokers | None = None
         self._shutting_down: frozenset[int] = frozenset()
         self._deletion_in_progress: frozenset[str] = frozenset()

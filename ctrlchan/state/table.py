@@ -162,7 +162,7 @@ class PartitionTable:
     ) -> None:
         """Write columns of ``rows``: one value or one for each row; one list or one for each.
 
-        ``changed``: the rows whose values differ from those before; None: all of ``rows``.
+        ``changed``: the rows whose values differ from those before, or None for all of ``rows``.
         """
         if self.changes is not None:
             self.changes.touch(rows if changed is None else changed)

@@ -46,7 +46,7 @@ class KafkaClusterFactory(Protocol):
     ) -> EmbeddedCluster:
         """Start a cluster, which ends with the session if nothing ends it before.
 
-        ``count``: None: as ``kafka_brokers``. ``configs``: count before those of ``kafka_configs``.
+        ``count``: None stands for ``kafka_brokers``. ``configs``: count before those of ``kafka_configs``.
         ``arguments``: as for ``EmbeddedCluster``.
         """
 

@@ -27,7 +27,8 @@ _JAR: Final = re.compile(r"(.+?)-(\d[\w.]*)\.jar")
 def server_jars(*, maven_repository: Path | None = None) -> list[Path]:
     """Return the class path of a ZooKeeper server.
 
-    ``maven_repository``: None: ``~/.m2/repository``. Raises ZooKeeperError when neither place has the jars.
+    ``maven_repository``: None stands for ``~/.m2/repository``. Raises ZooKeeperError when neither place has
+    the jars.
     """
     places = []
     spark = _spark_jars()

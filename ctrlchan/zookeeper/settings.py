@@ -21,7 +21,7 @@ MAX_REQUEST_BYTES: Final = 0xFFFFF
 class TlsSettings:
     """TLS to ZooKeeper. Files are PEM.
 
-    ``ca``: certificates that the server's must be signed by; None: those of the system.
+    ``ca``: certificates that the server's must be signed by, or None for those of the system.
     ``certificate``, ``key``: those of this client, where the server asks for them (``ssl.clientAuth``).
     """
 

@@ -64,7 +64,7 @@ class SessionWatches:
         self._batches = batches
         # Dictionaries, because callbacks are called in the order in which they were given.
         self._set: dict[WatchKind, dict[str, dict[Watch, None]]] = {kind: {} for kind in WatchKind}
-        # Not None: a server has not answered yet that all watches are set again since this transaction.
+        # Is not None while no server has answered that all watches are set again since this transaction.
         self._missed_since: int | None = None
         self._unanswered = 0
 

@@ -44,3 +44,15 @@ def test_replaced_words_do_not_come_back() -> None:
         if PATTERN.search(re.sub(r"([a-z])([A-Z])", r"\1 \2", OLD_COLUMN.sub("", line)))
     ]
     assert not found, "\n".join(found)
+
+
+def test_docstrings_say_return_x_or_none() -> None:
+    riddle = re.compile(r'"""Return[^"\n]*?[;,.] None: ')
+    assert riddle.search('"""Return the topic, None: there is none."""')
+    found = [
+        f"{name}: {match[0]}"
+        for name in _files()
+        if name.startswith("ctrlchan/")
+        for match in riddle.finditer((ROOT / name).read_text())
+    ]
+    assert not found, "\n".join(found)

@@ -35,11 +35,11 @@ class BrokerConfig:
     with a lower one get STALE_BROKER_EPOCH; -1: unknown, every epoch is accepted. ``rack``: ``broker.rack``.
     ``cluster_id``: for clients. ``max_request_bytes``: a larger request closes the connection
     (``socket.request.max.bytes``). ``idle_timeout``: seconds until an idle connection is closed
-    (``connections.max.idle.ms``), None: never. ``response_delay``: seconds that every answer is delayed, for
-    tests with a slow broker. ``log_dirs``: where records are stored (``log.dirs``); none: the broker stores
-    no records. ``configs``: other settings of a broker that stores records, under Kafka's names.
-    ``controller``: HOST:PORT of a controller that is no broker; None: the controller is the broker that the
-    metadata names.
+    (``connections.max.idle.ms``), or None for no limit. ``response_delay``: seconds that every answer is
+    delayed, for tests with a slow broker. ``log_dirs``: where records are stored (``log.dirs``); a broker
+    without log directories stores no records. ``configs``: other settings of a broker that stores records,
+    under Kafka's names. ``controller``: HOST:PORT of a controller that is no broker, or None if the metadata
+    name the controller.
     """
 
     id: int

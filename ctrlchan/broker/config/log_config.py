@@ -83,7 +83,7 @@ class LogConfig(TypedSettings):
 
 @lru_cache(256)
 def _checked(config: LogConfig) -> LogConfig:
-    """Return the settings if they can be: many logs have the same ones."""
+    """Return the settings after a check. Logs with equal settings share one object."""
     for field, setting, convert in fields_of(LogConfig):
         value = getattr(config, field)
         # Kafka takes NaN for a ratio.

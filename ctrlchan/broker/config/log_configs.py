@@ -39,7 +39,7 @@ class LogConfigs:
     def follow(
         self, topics: Callable[[], Collection[str]], update: Callable[[str, LogConfig], object]
     ) -> None:
-        """Give open logs their new settings from now on, and those that changed while they were loaded.
+        """Pass changed settings to open logs from now on, and those that changed during the loading.
 
         ``topics``: those that have a log.
         """
@@ -77,7 +77,7 @@ class LogConfigs:
     ) -> LogConfig:
         """Return the settings of a topic that gets a log; nobody announces the configs of a new topic.
 
-        ``read``: returns a topic's own configs, or raises ZooKeeperError; None: there is no ZooKeeper.
+        ``read`` returns a topic's own configs, or raises ZooKeeperError. It is None without ZooKeeper.
         """
         with self._lock:
             if read is not None and (is_new or topic not in self.own):

@@ -49,7 +49,7 @@ class RequestSettings(TypedSettings):
 
 @dataclass(frozen=True, slots=True)
 class NewTopicSettings(TypedSettings):
-    """Topics that are created when they are asked for."""
+    """Settings of topics that are created on demand."""
 
     auto_create: bool = value_of(table.AUTO_CREATE_TOPICS_ENABLE)
     num_partitions: int = value_of(table.NUM_PARTITIONS)

@@ -80,7 +80,10 @@ class GroupService:
         self._submit(lambda: self.coordinator.elected(partition, leader_epoch))
 
     def on_resigned(self, partition: int, leader_epoch: int | None) -> None:
-        """Forget the groups of a partition that this broker no longer leads. None: its replica is deleted."""
+        """Forget the groups of a partition that this broker no longer leads.
+
+        `leader_epoch` is None if its replica is deleted.
+        """
         self._submit(lambda: self.coordinator.resigned(partition, leader_epoch))
 
     def on_partitions_deleted(self, partitions: Iterable[tuple[str, int]]) -> None:

@@ -42,7 +42,7 @@ API = Api(
 
 
 class _Deletion:
-    """One request: the low watermark or the error of each partition, and those that it waits for."""
+    """The state of one request: results by partition, and the partitions that the request waits for."""
 
     def __init__(self, core: StoringCore, messages: ClientMessages) -> None:
         self._core = core
@@ -93,7 +93,7 @@ class _Deletion:
         return self._answer
 
     def _look(self) -> None:
-        """Remove finished partitions from those that the request waits for; answer after the last one."""
+        """Stop waiting for finished partitions; answer the request after the last one."""
         with self._lock:
             for key, (partition, offset) in list(self._waiting.items()):
                 try:

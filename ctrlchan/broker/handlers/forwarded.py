@@ -32,7 +32,7 @@ _LOG: Final = logging.getLogger("ctrlchan.broker")
 #: Seconds that a request may take which has no timeout of its own.
 _TIMEOUT: Final = 30.0
 
-#: Returns from a request and its response what the broker's metadata must show, None: nothing.
+#: Takes a request and its response. Returns the condition that the broker's metadata must meet, or None.
 _Effect = Callable[[Any, Any], Callable[[MetadataLookups], bool] | None]
 
 

@@ -43,7 +43,7 @@ def _handle(core: StoringCore, request: Request) -> Reply | Future[Reply]:
 
 
 def _is_informed(core: StoringCore, known: MetadataCache) -> bool:
-    """Return whether a controller has sent what it has. Requires ``metadata.state.lock``."""
+    """Return whether a controller has sent its metadata. Requires ``metadata.state.lock``."""
     if not len(known.live_ids):
         return False
     # After some time there are no partitions: the topics of the logs were deleted.

@@ -195,7 +195,7 @@ class _Cleaning:
             offsets.latest_offset = max(offsets.latest_offset, after - 1)
 
     def clean_group(self, segments: Sequence[SegmentInfo], offsets: OffsetMap) -> None:
-        """Write what stays of the segments into a new one, and let it replace them."""
+        """Write the records that stay into a new segment, which replaces these segments."""
         cleaned = self._log.create_cleaned(segments[0].base_offset)
         try:
             self._transactions.cleaned = cleaned

@@ -22,7 +22,7 @@ _KINDS: Final = (
 
 
 class DeletedFiles:
-    """The files of one log that wait for their deletion. ``next_ms``: when the first one is due.
+    """The files of one log that wait for deletion. ``next_ms``: the time of the next deletion.
 
     Not thread-safe: the log calls it with ``changing``. ``next_ms`` is read without.
     """

@@ -44,7 +44,7 @@ NEVER_MS: Final = 2**62
 
 
 def files_of(path: Path) -> Iterator[Path]:
-    """Yield the files that ``dump_file`` can read: of a folder, those in it and in replicas' folders."""
+    """Yield the files that ``dump_file`` can read: for a folder, its files and those of its replicas."""
     if not path.is_dir():
         yield path
         return
@@ -86,7 +86,7 @@ def _reader_of(name: str) -> Callable[[Path, bool], Iterator[Row]] | None:
 
 
 class BatchPlace(NamedTuple):
-    """A batch and where it is in its file. ``damage``: why it and what follows it cannot be read."""
+    """A batch and its place in a file. ``damage``: why the file cannot be read from here on."""
 
     position: int
     header: BatchHeader | None

@@ -406,7 +406,7 @@ class LogManager:
             return place.log
 
     def _stripe(self, key: tuple[str, int]) -> threading.RLock:
-        """Return the lock of a replica, so that it is created or deleted once, beside others."""
+        """Return the lock under which a replica is created and deleted; each replica has its own."""
         return self._stripes[hash(key) % len(self._stripes)]
 
     def _create(self, key: tuple[str, int], config: LogConfig, *, is_new: bool) -> Place:

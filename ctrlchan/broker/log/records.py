@@ -82,7 +82,7 @@ def offsets_and_timestamps(batch: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _bytes(data: memoryview, position: int, end: int) -> tuple[bytes | None, int]:
-    """Return bytes that have their size before them, and where they end."""
+    """Return the bytes that follow a size field, and the position of their end."""
     size, position = _varint(data, position)
     if size < 0:
         return None, position

@@ -50,7 +50,7 @@ class MetadataCache(MetadataLookups):
     def address_of(self, listener: str, broker_id: int | None = None) -> tuple[str, int] | None:
         """Return the host and port of a live broker's listener, or None while they are not known.
 
-        ``broker_id`` None: the controller. Takes ``state.lock``.
+        ``broker_id`` is None for the controller. Takes ``state.lock``.
         """
         with self.state.lock:
             wanted = self.state.controller_id if broker_id is None else broker_id
@@ -95,7 +95,7 @@ class MetadataCache(MetadataLookups):
         self._kraft_controller = message.is_kraft_controller
 
     def _existing_rows(self, topics: Topics, wanted: Int64) -> list[int]:
-        """Return the rows in ``state`` of those of `topics` that `wanted` selects and that ``state`` has."""
+        """Return the rows in ``state`` of the topics that `wanted` selects; unknown topics have no row."""
         rows = []
         for i in wanted.tolist():
             row = self.row_of(topics.names[i] or b"")

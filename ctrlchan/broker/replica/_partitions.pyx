@@ -133,7 +133,8 @@ cdef class PartitionTable:
     """The partitions that the broker ``broker_id`` hosts.
 
     ``isr_wanted(partition, wanted)`` is called on the table's thread, or by ``shrink_isrs``, when a leader wants another
-    ISR (``WantedIsr``: it has the epochs of the state that it was made from); ``Partition.set_isr`` or ``keep_isr`` is the answer. None: the ISR only changes by ``make_leader``.
+    ISR (``WantedIsr``: it has the epochs of the state that it was made from); ``Partition.set_isr`` or ``keep_isr`` is
+    the answer. Without ``isr_wanted`` only ``make_leader`` changes the ISR.
     ``storage_failed(partition)`` is called on the table's thread when an append has met an I/O error. ``max_lag_ms``:
     replica.lag.time.max.ms. ``clock``: None for the operating system's. ``close`` ends the thread. ``has_thread`` False:
     there is none, and ``serve_events`` does on the caller's thread what it would do.
@@ -516,7 +517,7 @@ cdef class Partition:
 
     @property
     def log(self):
-        """The Log; None: the partition has no role, or its log directory has failed."""
+        """The Log, or None if the partition has no role or its log directory has failed."""
         # No other thread can release the log meanwhile: that needs the GIL.
         cdef void* log = self.state.log
         return None if log == NULL else <object>log

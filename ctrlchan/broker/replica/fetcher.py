@@ -325,7 +325,7 @@ class _FetcherThread(threading.Thread):
                 log.increment_start_offset(data.log_start_offset)
 
     def _find_offset(self, one: _Followed) -> None:
-        """Truncate a log to where its leader's ends, or begin it anew where that begins.
+        """Truncate a log to the end of the leader's log, or begin the log anew at the start of the leader's.
 
         Raises KafkaError, OSError. Source: ``AbstractFetcherThread.fetchOffsetAndTruncate``.
         """

@@ -73,7 +73,7 @@ class _Waiting(NamedTuple):
 
 
 class IsrChanges:
-    """Collects changes of ISRs; those that come while a request is under way go with the next one.
+    """Collects changes of ISRs while a request is under way, and sends them with the next request.
 
     ``send``: as ``ControllerConnections.send``. ``identity``: returns id and epoch of this broker. All
     methods are thread-safe.

@@ -44,7 +44,7 @@ class LeadershipListener(Protocol):
         """This broker leads the partition, in this leader epoch."""
 
     def on_resigned(self, partition: int, leader_epoch: int | None) -> None:
-        """Another broker leads the partition; None: this broker has no replica of it any more."""
+        """Another broker leads the partition. No `leader_epoch`: this broker's replica is deleted."""
 
 
 class ReplicaManager:

@@ -35,7 +35,7 @@ class Adapter:
         """Return the request at the highest version that both sides have and the IBP allows.
 
         ``ranges``: API key -> (lowest, highest) version of the broker. The frames of the returned request
-        have no users yet. None: there is no such version, and the request was refused.
+        have no users yet. Returns None if there is no such version and the request was refused.
         """
         try:
             version = self._versions.common(sent.request.api_key, ranges)

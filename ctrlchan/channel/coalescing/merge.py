@@ -59,7 +59,7 @@ _NO_DELETIONS: Final = Facts()
 
 
 def facts_of(body: UpdateMetadataRequest, *, merged: bool = False) -> Facts | None:
-    """Return the facts of a request; None: it must not be merged.
+    """Return the facts of a request, or None if it must not be merged.
 
     A request must not be merged if it has a topic or a partition twice, a topic without partitions, a
     deletion before a live row of the same topic, or a request type: no batch makes such requests. Below

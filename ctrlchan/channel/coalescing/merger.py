@@ -55,7 +55,7 @@ class Merger(Rewriter):
         return run
 
     def join(self, requests: Sequence[ControlRequest], *, crowded: bool = False) -> ControlRequest | None:
-        """Return one request in place of the first of these. None: fewer than two of them can be merged.
+        """Return one request in place of the first of these, or None if fewer than two can be merged.
 
         Its ``sources`` says how many it replaces; its frames have no user yet. ``crowded``: merge also pairs
         that need two requests (``merge.py``), because memory is short; the broker then does not keep the id
@@ -86,7 +86,7 @@ class Merger(Rewriter):
         return made
 
     def _read(self, request: ControlRequest) -> list[UpdateMetadataRequest] | None:
-        """Decode the request and set its ``facts``. None: it must not be merged."""
+        """Decode the request and set its ``facts``, to None if it must not be merged."""
         if request.goes_alone:
             return None
         try:

@@ -40,7 +40,7 @@ _SEVERITY: Final = {
 
 
 def split(body: ControlRequestBody, limit: int) -> list[SharedBody] | None:
-    """Return shared bodies of at most ``limit`` bytes each. None: the body cannot be split.
+    """Return shared bodies of at most ``limit`` bytes each, or None if the body cannot be split.
 
     Topics are kept together where possible.
     """

@@ -99,7 +99,7 @@ cdef class Gatherer:
     def extend(self, list ended not None, Py_ssize_t position, list called):
         """Add rows for ``ended[position:]`` as far as there is room, and return the position behind them.
 
-        ``called``: monotonic nanoseconds when the callback of each returned; None: they have no callbacks.
+        ``called``: monotonic nanoseconds when the callback of each returned, or None if they have no callbacks.
         """
         cdef Py_ssize_t end = min(len(ended), position + self.capacity - self.count)
         cdef Row* row

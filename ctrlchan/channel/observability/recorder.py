@@ -80,7 +80,8 @@ class Recorder:
     def ended(self, ended: list[Sent], called: list[int] | None = None) -> None:
         """Record the outcomes of these requests.
 
-        ``called``: monotonic nanoseconds when the callback of each returned; None: they have no callbacks.
+        ``called``: monotonic nanoseconds when the callback of each returned, or None if they have no
+        callbacks.
         """
         with self._lock:
             position = 0

@@ -107,7 +107,7 @@ class SenderHandle(CommandPipe):
         self.theirs = (theirs_commands, theirs_reports)
 
     def read(self) -> bytes | None:
-        """Return report records, the last perhaps incomplete; None: the process is gone. Needs no lock."""
+        """Return report records, or None if the process is gone. No lock is needed."""
         try:
             data = os.read(self.reports, _READ_BYTES)
         except BlockingIOError:
@@ -286,7 +286,7 @@ class SenderPool:
         return -1 if self._control is None else self._control.fileno()
 
     def seconds_to_start(self) -> float | None:
-        """Return the seconds until ``start`` can start another sender; None: there is none to start."""
+        """Return the seconds until ``start`` can start another sender, or None if there is none to start."""
         if not self._to_start:
             return None
         return max(_START_AGAIN, min(sender.start_at for sender in self._to_start) - monotonic())

@@ -77,7 +77,7 @@ class Watchdog:
 def _processor_seconds(pid: int) -> float | None:
     """Return the processor seconds used by a process that is running, ready to run, or waiting for a disk.
 
-    None: it sleeps or is stopped, or the system does not report it.
+    Returns None if it sleeps or is stopped, or if the system does not report it.
     """
     if pid <= 0:
         return None

@@ -41,7 +41,7 @@ class _Record(Generic[T]):
 
     def __init__(self, status: MetadataStatus, first: int) -> None:
         self.status = status
-        #: Known once all requests have arrived; None: uncertain.
+        #: Known once all requests have arrived. None if it is uncertain.
         self.expected: T | None = None
         #: Known for certain, and the push that it is of.
         self.acknowledged: T | None = None
@@ -68,7 +68,7 @@ class AcknowledgedMetadata(Generic[T]):
         self._last_push = 0
 
     def of(self, broker_id: int) -> T | None:
-        """Return what the present generation of the broker has acknowledged; None: nothing is certain."""
+        """Return what this generation of the broker has acknowledged, or None if nothing is certain."""
         status = self._statuses((broker_id,)).get(broker_id)
         with self._lock:
             record = self._records.get(broker_id)
@@ -77,7 +77,7 @@ class AcknowledgedMetadata(Generic[T]):
     def expected(self, broker_ids: Iterable[int]) -> dict[T | None, list[int]]:
         """Group brokers, in their order, by what they know once all their requests have arrived.
 
-        None: that is uncertain.
+        Returns None if that is uncertain.
         """
         broker_ids = list(broker_ids)
         statuses = self._statuses(broker_ids)

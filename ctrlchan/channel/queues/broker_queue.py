@@ -96,14 +96,14 @@ class BrokerQueue(RequestQueue):
         super().__init__(slot, sender, merger)
         self.target = target
         self.memory = memory
-        #: None: brokers are not asked for their versions.
+        #: None if brokers are not asked for their versions.
         self.adapter = adapter
-        #: None: no full state is sent in place of a backlog.
+        #: None if no full state is sent in place of a backlog.
         self.collapser = collapser
         #: Requests that were not sent because they were merged, or dropped for a full state.
         self.merged = 0
         self.collapsed = 0
-        # None: there was none, or other UpdateMetadata or an error came after it.
+        # None if there was none, or if other UpdateMetadata or an error came after it.
         self._last_full_state: _SentFullState | None = None
         #: Pieces of a long response.
         self.pieces: list[bytes] = []
@@ -336,7 +336,7 @@ class BrokerQueue(RequestQueue):
             self.hand_over()
 
     def _collapsed(self, collapser: Collapser, run: list[Sent]) -> CollapsedEntry | None:
-        """Return an entry without a body in place of these, and release their frames. None: undecodable."""
+        """Release the frames of `run`; return one entry without a body for it, or None if undecodable."""
         try:
             entry = collapser.collapse(run)
         except ProtocolError:
@@ -384,7 +384,7 @@ class BrokerQueue(RequestQueue):
     def known_of(self, source: FullStateSource) -> Hashable | None:
         """Return the ``knowledge`` of the last full state of this source.
 
-        None: the broker has not acknowledged it, or was sent other UpdateMetadata after it.
+        Returns None if the broker has not acknowledged it, or was sent other UpdateMetadata after it.
         """
         last = self._last_full_state
         return last.knowledge if last is not None and last.source == source and last.request is None else None

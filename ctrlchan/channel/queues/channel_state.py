@@ -96,7 +96,7 @@ class ChannelState(QueueTable["BrokerQueue"]):
         self.lock = threading.Lock()
         self.config = config
         self.controller_epoch = controller_epoch
-        #: Records outcomes for journal and metrics; None: there is neither.
+        #: Records outcomes for journal and metrics. None if there is neither.
         self.recorder = recorder
         self.merger = Merger(config, memory) if config.merge_update_metadata else None
         self.collapser = Collapser(config, memory) if config.merge_update_metadata else None

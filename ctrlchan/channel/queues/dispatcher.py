@@ -169,7 +169,7 @@ class Dispatcher:
             self.wake()
 
     def _timeout(self) -> float | None:
-        """Return the seconds until there is work without an event; None: there is none."""
+        """Return the seconds until there is work without an event, or None if there is none."""
         if self._stop_at is not None:
             return max(0.0, self._stop_at - monotonic())
         timeout = self._channel_state.pool.seconds_to_start()

@@ -111,7 +111,7 @@ def new_frame(request: ControlRequest, config: ChannelConfig) -> tuple[Frame, by
 
 
 def evaluate_response(request: ControlRequest, body: bytes) -> RequestResult | None:
-    """Return the result that a response means. None: it cannot be decoded.
+    """Return the result that a response means, or None if it cannot be decoded.
 
     ``body``: the response without its correlation id.
     """

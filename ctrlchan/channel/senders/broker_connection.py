@@ -54,7 +54,7 @@ class EventLoop(Protocol):
     memory: memoryview
     fence: memoryview
     settings: ConnectionSettings
-    #: TLS, SASL and negotiation; None: connections begin with nothing.
+    #: TLS, SASL and negotiation. None if connections begin with nothing.
     security: SecureConnections | None
     poller: Poller
     resolver: Resolver

@@ -80,7 +80,7 @@ class Sender:
         self.memory = memory
         self.fence = fence
         self.settings = settings
-        #: TLS, SASL and negotiation; None: connections begin with nothing.
+        #: TLS, SASL and negotiation. None if connections begin with nothing.
         self.security: SecureConnections | None = None
         self.poller = new_poller()
         self.resolver = Resolver()

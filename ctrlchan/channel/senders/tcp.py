@@ -85,7 +85,7 @@ class Resolver:
         self._found: deque[tuple[int, list[Address] | OSError]] = deque()
 
     def resolve(self, ticket: int, host: str, port: int) -> list[Address] | None:
-        """Return the addresses, or None: ``collect`` will return them with this ticket."""
+        """Return the addresses, or None if ``collect`` will return them with this ticket."""
         numeric = _numeric(host, port)
         if numeric is None:
             threading.Thread(target=self._look_up, args=(ticket, host, port), daemon=True).start()

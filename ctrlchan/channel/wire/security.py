@@ -33,7 +33,7 @@ class TlsSettings:
     - ``ca_pem``: their text instead of a file (``ssl.truststore.certificates``). With neither, the system's
       certificate authorities are trusted.
     - ``certificate_file``: our certificate, its chain and, unless ``key_file`` has it, its private key
-      (``ssl.keystore.location``). None: we show no certificate.
+      (``ssl.keystore.location``). With None we show no certificate.
     - ``certificate_pem``, ``key_pem``: their text instead of files (``ssl.keystore.certificate.chain``,
       ``ssl.keystore.key``).
     - ``key_password``: of an encrypted private key (``ssl.key.password``).

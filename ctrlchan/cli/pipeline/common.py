@@ -83,8 +83,8 @@ def spark_of(
     """Start a Spark session for one command, and stop it at the end.
 
     ``reads``, ``texts``, ``writes``: paths of the command, which are checked before Spark starts; None is no
-    path. ``texts`` may be patterns, and URLs of any file system of Hadoop's. ``small``: see ``session``;
-    None: whether ``reads`` and ``texts`` are. Progress is shown on standard error, except with ``--json``.
+    path. ``texts`` may be patterns, and URLs of any file system of Hadoop's. ``small``: see ``session``; None
+    means: whether ``reads`` and ``texts`` are. Progress is shown on standard error, except with ``--json``.
 
     Raises ConfigError for a URL of an unknown kind and for options that exclude each other, PipelineError for
     an input that does not exist, if PySpark or Java is missing, or if Spark does not start. An error of Spark

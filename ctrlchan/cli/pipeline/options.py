@@ -96,7 +96,7 @@ def _parameter(field: Field[Any], kind: Any, setting: Setting) -> inspect.Parame
 
 
 def _words(given: Any) -> str | None:
-    """Return the word for the option's value; None: typer's own (choices) or none (a switch)."""
+    """Return the word for the option's value, or None for typer's own (choices) or none (a switch)."""
     return "TEXT" if given == list[str] else _WORDS.get(given)
 
 

@@ -107,9 +107,10 @@ class CredentialInfo(NamedTuple):
 def describe_credentials(
     core: ControllerCore, users: Iterable[str] | None = None
 ) -> dict[str, list[CredentialInfo] | KafkaError]:
-    """Return the credentials of these users, None: of all; users without a credential are left out.
+    """Return the credentials of these users, or of all; users without a credential are left out.
 
-    A KafkaError for a user with a malformed one. A name that no response can carry is logged and left out.
+    A user with a malformed credential gets a KafkaError. A name that no response can carry is logged and
+    left out.
     """
     found: dict[str, list[CredentialInfo] | KafkaError] = {}
     for user in core.nodes.user_names() if users is None else users:
@@ -134,7 +135,7 @@ def describe_credentials(
 def alter_credentials(
     core: ControllerCore, deletions: Sequence[Deletion], upsertions: Sequence[Upsertion]
 ) -> dict[str, KafkaError | None]:
-    """Change credentials in ZooKeeper; return what became of each user, None: all changes of it are made.
+    """Change credentials in ZooKeeper; return the error of each user, or None if all its changes are made.
 
     A user with one refused change is not changed at all.
     """

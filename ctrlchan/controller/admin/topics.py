@@ -216,7 +216,7 @@ def _check_assignment(assignment: Assignment) -> None:
 
 
 def _brokers(core: ControllerCore) -> list[BrokerRack]:
-    """Return the brokers that may get replicas, in the order of ids: live ones and those that shut down."""
+    """Return the brokers that may get replicas, in the order of ids: live and shutting down."""
     brokers = core.state.brokers
     racks = [
         None if rack is None else rack.decode()
@@ -233,7 +233,7 @@ def _topic_names(core: ControllerCore) -> Iterable[str]:
 
 
 def delete_topics(core: ControllerCore, names: Collection[str]) -> dict[str, KafkaError | None]:
-    """Queue topics for deletion; None: the topic is queued, now or since before.
+    """Queue topics for deletion; return the error of each, or None if it is queued, now or since before.
 
     The caller has checked that topics can be deleted (``delete_topics`` of ControllerConfig).
     """

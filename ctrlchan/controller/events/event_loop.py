@@ -125,7 +125,7 @@ class EventLoop(Generic[C]):
         event.preempt()
 
     def clear_and_put(self, event: Event) -> None:
-        """Preempt the events that wait, but those of elections, and put this one before them. Timers stay."""
+        """Preempt all events that wait except elections, and put this event first. Timers stay."""
         kept, preempted = [], []
         with self._changed:
             for entry in self._queue:
@@ -202,8 +202,8 @@ class EventLoop(Generic[C]):
     def close(self, last: Event, timeout: float | None = None) -> bool:
         """Preempt all events that wait, process ``last``, and end the thread; return whether it has ended.
 
-        ``timeout``: seconds to wait for the event that is being processed; None: no limit. A second call only
-        waits. Must not be called on the loop's thread.
+        ``timeout``: seconds to wait for the event that is being processed, or None for no limit. A second
+        call only waits. Must not be called on the loop's thread.
         """
         with self._changed:
             first = not self._closing
@@ -234,7 +234,7 @@ class EventLoop(Generic[C]):
         self._waits.clear()
 
     def _next(self) -> list[tuple[Event, float]]:
-        """Wait for an event; return it with those that are processed together with it.
+        """Wait for an event; return it and the events that are processed together with it.
 
         Empty: the loop was closed and its last event was processed.
         """

@@ -81,7 +81,7 @@ class ControllerWatches:
 
 
 class WatchGroup:
-    """Watches many nodes of one kind; one event has all of them that have changed until its turn.
+    """Watches many nodes of one kind. One event has all nodes that have changed when it is processed.
 
     ``handler`` is called with their paths on the loop's thread. It sets the watches again.
     """

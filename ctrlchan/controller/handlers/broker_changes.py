@@ -212,7 +212,7 @@ def _send_again(core: ControllerCore, broker_ids: Sequence[int]) -> None:
 
 
 def _resume_deletions(core: ControllerCore, rows: Int64) -> None:
-    """Go on with the deletion of those topics of these rows that are queued for it."""
+    """Resume the deletion of the topics of these rows that are queued for deletion."""
     queued, _ = core.context.names_of(rows[core.context.is_to_delete(rows)])
     if queued:
         core.deletion.resume_for({name.decode() for name in queued})

@@ -71,7 +71,7 @@ _STRATEGY_NAMES: Final = {
 def elect_leaders(
     core: ControllerCore, partitions: Collection[Partition] | None, kind: ElectionType
 ) -> dict[Partition, Answer]:
-    """Elect a leader for each of these partitions, None: for all (ElectLeaders).
+    """Elect a leader for each of these partitions, or for all (ElectLeaders).
 
     Preferred: the first replica, where it does not lead. Unclean: any live replica, where the leader is not
     live; in-sync replicas come first. Codes: 3 for an unknown partition, 17 for a topic that is being

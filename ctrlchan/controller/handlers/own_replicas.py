@@ -67,7 +67,7 @@ def give_own_replicas_away(core: ControllerCore) -> None:
 
 
 def _with_own_replica(core: ControllerCore, replicas: ListColumn, rows: Int64) -> Int64:
-    """Return those of these rows that have a replica on this controller; none where it is a broker too."""
+    """Return the rows that have a replica on this controller, or none if the controller is a broker."""
     own, live = core.config.controller_id, core.state.broker_ids
     if not len(live) or own in live:
         return rows[:0]

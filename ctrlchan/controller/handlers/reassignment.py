@@ -113,7 +113,7 @@ def alter(
 def list_(
     core: ControllerCore, partitions: Mapping[str, Collection[int]] | None = None
 ) -> dict[Partition, ReplicaAssignment]:
-    """Return which of these partitions, None: of all, are being reassigned (ListPartitionReassignments)."""
+    """Return which of these partitions, or of all, are being reassigned (ListPartitionReassignments)."""
     rows = core.context.reassigning_rows()
     columns = core.state.partitions
     assert columns.adding is not None
@@ -170,7 +170,7 @@ def process_node(core: ControllerCore) -> None:
 
 
 def resume(core: ControllerCore, rows: Int64 | None = None) -> None:
-    """Go on with the reassignments of these rows, None: with all. Rows may move.
+    """Go on with the reassignments of these rows, or with all. Rows may move.
 
     Topics whose deletion has begun are left out: their new replicas would be started again. Raises
     ControllerMovedError, ZooKeeperError, IllegalStateError (of a batch).
@@ -185,7 +185,7 @@ def resume(core: ControllerCore, rows: Int64 | None = None) -> None:
 
 
 def resume_on_brokers(core: ControllerCore, broker_ids: Iterable[int]) -> None:
-    """Go on with the reassignments that have one of these brokers among their targets: it came back."""
+    """Resume the reassignments that have one of these brokers, which came back, as a target."""
     rows = core.context.reassigning_rows()
     targets = target_replicas(core, rows)
     chosen = np.isin(packed_values(targets), np.array(sorted(broker_ids), np.int32))
@@ -276,7 +276,7 @@ def _is_reassigned(core: ControllerCore, rows: Int64) -> Bool:
 
 
 def _refusal(current: ReplicaAssignment, target: Sequence[int], live: set[int] | None) -> str | None:
-    """Return the reason against a target. ``live``: the brokers that may be added, None: all."""
+    """Return the reason against a target, or None. Only brokers of ``live`` may be added; None allows all."""
     if not target:
         return "The list of replicas is empty."
     if len(set(target)) < len(target):

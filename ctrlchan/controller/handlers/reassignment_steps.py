@@ -120,7 +120,7 @@ def complete(core: ControllerCore, rows: Int64) -> Bool:
 
 
 def stop_replicas(core: ControllerCore, rows: Int64, brokers: Int32) -> None:
-    """Take replicas that left the assignment out of the ISR, stop and delete them. Nobody waits for them."""
+    """Remove replicas that left the assignment from the ISR, stop and delete them. Nobody waits for them."""
     for state in (
         ReplicaState.OFFLINE,
         ReplicaState.DELETION_STARTED,

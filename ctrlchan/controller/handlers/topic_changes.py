@@ -155,7 +155,7 @@ def _create_partitions(core: ControllerCore, rows: Int64) -> None:
 
 
 def _with_ids(core: ControllerCore, read: TopicsRead) -> npt.NDArray[np.uint8]:
-    """Return the ids of the topics; from IBP 2.8-IV0 on those without one are given one, in ZooKeeper too."""
+    """Return the ids of the topics. From IBP 2.8-IV0 on, topics without an id get one, also in ZooKeeper."""
     ids = read.ids.copy()
     missing = np.flatnonzero(~ids.any(axis=1))
     if not len(missing) or not core.config.uses_topic_ids:

@@ -61,7 +61,7 @@ class ControllerContext:
         # The topic row of each id, and the columns that it was made from.
         self._topic_rows_of_ids: dict[bytes, int] = {}
         self._indexed_topics: Topics | None = None
-        # Ids of partitions whose leadership was set; None: nobody has asked for them yet.
+        # Ids of partitions whose leadership was set. None until somebody asks for them.
         self._leadership_set: list[Int32] | None = None
 
     # -- partitions
@@ -316,7 +316,7 @@ class ControllerContext:
 
     @property
     def topics_to_delete(self) -> frozenset[str]:
-        """Names of the topics that are queued for deletion, also of those that do not exist."""
+        """Names of the topics that are queued for deletion; some may not exist."""
         return frozenset(self._topics_to_delete)
 
     @property

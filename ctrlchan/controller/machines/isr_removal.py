@@ -75,7 +75,7 @@ class IsrRemoval:
         self._pending = PendingRows(rows, to_read=np.zeros(len(rows), dtype=bool))
 
     def run(self) -> Bool:
-        """Remove them; return a flag for each replica: whether it is in no ISR, or the last member of one.
+        """Remove the replicas; return flags of replicas that are in no ISR or the last member of one.
 
         A replica outside the ISR costs no write, but the row's controller epoch is this controller's then.
         Raises ControllerMovedError, SessionExpiredError.

@@ -67,7 +67,7 @@ class PartitionStateMachine:
         return self.trigger_online()
 
     def trigger_online(self, rows: Int64 | None = None) -> Elections:
-        """Elect leaders for new and offline partitions of ``rows`` (None: all), without topics to delete."""
+        """Elect leaders for new and offline partitions of ``rows``, or of all, without topics to delete."""
         context = self._context
         waiting = context.rows_in(PartitionState.NEW, PartitionState.OFFLINE)
         if rows is not None:

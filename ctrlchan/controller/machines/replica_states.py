@@ -122,7 +122,7 @@ class ReplicaStateMachine:
         return ~leads
 
     def _start(self, rows: Int64, brokers: Int32, states: Int8) -> None:
-        """Send LeaderAndIsr to replicas that are not new; new ones were sent it already."""
+        """Send LeaderAndIsr to replicas that are not new. New replicas have got it before."""
         context = self._context
         new = np.flatnonzero(states == ReplicaState.NEW)
         if len(new):

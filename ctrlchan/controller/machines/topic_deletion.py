@@ -102,7 +102,7 @@ class TopicDeletionManager:
             _LOG.info("deletion of topics is halted (%s): %s", reason, _listed(halted))
 
     def halt_reassigned(self, topics: Iterable[str]) -> None:
-        """Halt the deletion of those of these topics that have a reassignment with a live leader.
+        """Halt the deletion of topics that have a reassignment with a live leader.
 
         Without a leader a reassignment never ends, because topics that are queued elect none.
         """

@@ -21,8 +21,8 @@ _SALT_SIZE: Final = 20  # bytes
 class ListenerCredentials:
     """``Credentials`` of one listener. Used on the server's answer threads.
 
-    ``users``: user name -> password. ``read_user_config``: returns the config of a user in ZooKeeper, None:
-    there is none; may raise CtrlchanError. A user of ``users`` goes before one of the same name in
+    ``users``: user name -> password. ``read_user_config`` returns the config of a user in ZooKeeper, or None
+    if there is none; it may raise CtrlchanError. A user of ``users`` goes before one of the same name in
     ZooKeeper.
     """
 
@@ -35,11 +35,11 @@ class ListenerCredentials:
         self._derive = lru_cache(maxsize=None)(self._derived)
 
     def password(self, username: str) -> str | None:
-        """Return the user's password, None: there is no such user in the settings."""
+        """Return the user's password, or None if the settings have no such user."""
         return self._users.get(username)
 
     def scram(self, mechanism: str, username: str) -> ScramCredential | None:
-        """Return the user's credential, None: there is none."""
+        """Return the user's credential, or None if there is none."""
         if username in self._users:
             return self._derive(mechanism, username)
         try:

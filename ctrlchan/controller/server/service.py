@@ -38,10 +38,10 @@ _VERIFY_MODES: Final = {
 class ControllerServer:
     """Answers brokers and clients on the listeners of ``config``, from ``start`` to ``close``.
 
-    ``loop``: runs what changes the cluster. ``current``: returns the core of this term, None while this is
-    not the controller. ``read_cluster_id``: returns the id of the cluster. ``read_user_config``: returns the
-    config of a user in ZooKeeper, None: there is none; it may take long, and raises CtrlchanError. All three
-    are called on the server's threads.
+    ``loop`` runs what changes the cluster. ``current`` returns the core of this term, or None while this is
+    not the controller. ``read_cluster_id`` returns the id of the cluster. ``read_user_config`` returns the
+    config of a user in ZooKeeper, or None if there is none; it may take long, and raises CtrlchanError. All
+    three are called on the server's threads.
     """
 
     def __init__(

@@ -95,7 +95,7 @@ _PLAIN: Final[Mapping[Setting[Any], tuple[str, Callable[[Any], Any] | None]]] = 
 
 
 def _zookeeper_tls(file: PropertiesFile) -> TlsSettings | None:
-    """Return the TLS settings of the session (``zookeeper.ssl.*``); None: it is not enabled."""
+    """Return the TLS settings of the session (``zookeeper.ssl.*``), or None if TLS is not enabled."""
     if not file.read_setting(table.ZOOKEEPER_SSL_CLIENT_ENABLE):
         return None
     truststore = _pem_file(file, table.ZOOKEEPER_SSL_TRUSTSTORE_LOCATION, table.ZOOKEEPER_SSL_TRUSTSTORE_TYPE)

@@ -120,7 +120,7 @@ class ControllerMetrics(Collector):
     # -- for the controller
 
     def attach(self, loop: EventLoop[ControllerCore], current: Callable[[], ControllerCore | None]) -> None:
-        """Read from this controller from now on. ``current``: its core, None: it is not the controller."""
+        """Read from this controller from now on. ``current`` returns its core, or None without a term."""
         self._loop = loop
         self._current = current
 

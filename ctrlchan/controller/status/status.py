@@ -58,11 +58,11 @@ class DescribedController(Protocol):
 
     @property
     def active_controller_id(self) -> int | None:
-        """The id in ``/controller`` as it was last read; None: there is no controller."""
+        """The id in ``/controller`` as it was last read, or None if there is no controller."""
 
     @property
     def active_since(self) -> float | None:
-        """Unix seconds of the election that this controller has won; None: it is not the controller."""
+        """Unix seconds of the election that this controller has won, or None if it is not the controller."""
 
 
 class ControllerStatus:

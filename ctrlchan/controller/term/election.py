@@ -70,7 +70,7 @@ class Elector:
         self.core: ControllerCore | None = None
         #: Unix time of the won election; None while this is not the controller.
         self.active_since: float | None = None
-        #: The id in ``/controller`` when it was last read; None: nobody was the controller.
+        #: The id in ``/controller`` when it was last read, or None if nobody was the controller.
         self.active_controller_id: int | None = None
         #: Why this controller may not be elected (a migration to KRaft).
         self.refusal: MigrationError | None = None

@@ -24,7 +24,7 @@ _UNPACKED: Final = 20
 
 
 def are_small(*inputs: PathLike | None) -> bool:
-    """Return whether these local files, folders and patterns have few bytes in few files. None: no input.
+    """Return whether these local files, folders and patterns have few bytes in few files. None is no input.
 
     Inputs that cannot be seen from here, such as URLs, are not small.
     """

@@ -241,8 +241,8 @@ cdef class NetworkThreads:
     def turn(self, int index):
         """Take one turn of a processor on this thread. Return after how many milliseconds the next one is due, -1 for never.
 
-        It is due at once when the poller has something for it. None: the processor has ended, because the server was
-        stopped. Only for servers that were not started; the first turns do no more than to prepare the next ones.
+        It is due at once when the poller has something for it. Returns None when the server was stopped and the
+        processor has ended. Only for servers that were not started; the first turns only prepare the next ones.
         """
         cdef Processor* p = &self.network.processors[index]
         cdef int64_t wait_ms = -1
@@ -344,7 +344,7 @@ cdef class NetworkThreads:
     def take_event(self):
         """Wait for an event for the log. Return its kind, its number, the peer and how many events were lost.
 
-        None: the server has stopped.
+        Returns None when the server has stopped.
         """
         cdef Events* events = &self.network.events
         cdef Event event

@@ -47,7 +47,7 @@ _LISTENER_NOT_FOUND_SINCE = 6  # before: LEADER_NOT_AVAILABLE
 
 #: Topics of a request: ids and names.
 _Asked = Sequence[tuple[bytes, str | None]]
-#: One topic of the response: error, name, id, row in the view (None: without partitions).
+#: One topic of the response: error, name, id, row in the view (None for a topic without partitions).
 _Topic = tuple[int, str | None, bytes, int | None]
 
 
@@ -68,7 +68,7 @@ API = Api(
 
 
 def missing_topics(metadata: MetadataLookups, version: int, body: MetadataRequest) -> list[str]:
-    """Return the names of a request that may create topics, and that no topic has."""
+    """Return the names that are no topics, of a request that may create topics."""
     # With one id in the request only ids count.
     if not body.topics or not body.allows_creation or any(topic_id != ZERO_ID for topic_id, _ in body.topics):
         return []

@@ -189,7 +189,7 @@ class MemoryZooKeeper:
                 await writer.wait_closed()
 
     def _begin(self, asked: wire.ConnectRequest, writer: asyncio.StreamWriter) -> _Session | None:
-        """Begin a session, or go on with one; None: it has ended."""
+        """Begin a session, or go on with one; return None if that one has ended."""
         session = self._sessions.get(asked.session)
         if asked.session == 0:
             self._last_session += 1

@@ -109,7 +109,7 @@ class GroupCoordinator:
             self._registry.end_loading(partition)
 
     def resigned(self, partition: int, epoch: int | None) -> None:
-        """Forget the groups of a partition that another broker leads; `epoch` None: the replica is gone."""
+        """Forget the groups of a partition that another broker leads; no `epoch` if the replica is gone."""
         for group in self._registry.take_away(partition, epoch):
             with group.locked():
                 self._rebalances.unload(group)

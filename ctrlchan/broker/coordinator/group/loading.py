@@ -34,7 +34,7 @@ _Offsets = dict[OffsetKey, tuple[int, CommittedOffset]]
 
 
 class _Replay:
-    """What the records that were read so far leave."""
+    """The groups and offsets after the records that were read so far."""
 
     def __init__(self) -> None:
         self.groups: dict[str, GroupValue] = {}

@@ -43,7 +43,7 @@ class _GroupOperation(DelayedOperation):
 
 
 class _DelayedJoin(_GroupOperation):
-    """Waits until all members have joined. At the end of the time those that have not are removed."""
+    """Waits until all members have joined. Members that have not joined in time are removed."""
 
     def try_complete(self) -> bool:
         over = self.group.all_members_joined or self.group.state is GroupState.DEAD
@@ -86,7 +86,7 @@ class _InitialDelayedJoin(_DelayedJoin):
 
 
 class _DelayedSync(_GroupOperation):
-    """Waits until all members have sent SyncGroup. At the end of the time those that have not are removed."""
+    """Waits until all members have sent SyncGroup. Members that have not in time are removed."""
 
     def __init__(self, rebalances: Rebalances, group: Group) -> None:
         super().__init__(rebalances, group, group.rebalance_timeout)
@@ -206,7 +206,7 @@ class Rebalances:
             self._purgatory.check_and_complete(_join_key(group))
 
     def complete_join(self, group: Group) -> None:
-        """Begin the next generation with the members that have joined, and the static ones that have not."""
+        """Begin the next generation. Members that have not joined are removed, but for static ones."""
         if group.state is not GroupState.PREPARING_REBALANCE:  # Dead
             return
         for member in list(group.members.values()):

@@ -1,4 +1,4 @@
-"""DeleteTopics (20): queues topics for deletion, and answers when brokers have been sent that they are gone.
+"""DeleteTopics (20): queues topics for deletion, and answers when brokers have been sent the deletion.
 
 ``KafkaApis.handleDeleteTopicsRequest`` and ``DelayedDeleteTopics`` of Kafka 3.9, without an authorizer and
 without quotas. Unlike Kafka in ZooKeeper mode, and like KRaft, the answer comes when the topics can be
@@ -120,7 +120,7 @@ def _when_gone(
     deadline: float,
     reply: Callable[[set[str | None]], Reply],
 ) -> Reply | Future[Reply]:
-    """Wait until the topics are deleted; ``reply`` gets the names of those that are not in time."""
+    """Wait until the topics are deleted; ``reply`` gets the names of topics that are late."""
     names = {result.name for result in results if result.error is None and result.name is not None}
     missing: set[str | None] = {*names}
 

@@ -41,7 +41,7 @@ class _Described:
         }
 
     def topic_configs(self, name: str) -> list[DescribedConfig] | None:
-        """Return the configs of a topic, None: there is no such topic."""
+        """Return the configs of a topic, or None if there is no such topic."""
         with self._cluster.metadata.state.lock:
             if self._cluster.metadata.topic_row(name) is None:
                 return None

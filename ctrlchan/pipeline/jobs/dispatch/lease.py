@@ -153,7 +153,7 @@ class Owner(NamedTuple):
 
     @classmethod
     def read(cls, folder: AnyPath, owner: str) -> Owner | None:
-        """Return the owner; None: it has ended and removed its file. Raises OSError."""
+        """Return the owner, or None if it has ended and removed its file. Raises OSError."""
         try:
             content = owner_file(folder, owner).read_bytes()
         except FileNotFoundError:
@@ -186,7 +186,7 @@ class Owner(NamedTuple):
 
 
 def _started(process: int) -> int | None:
-    """Return the clock ticks from the start of this machine to that of a process; None: none of this number.
+    """Return the clock ticks from the start of this machine to that of a process, or None without one.
 
     As a time of day it would change for a running process when the clock is set.
     """
@@ -201,7 +201,7 @@ def _started(process: int) -> int | None:
 
 @cache
 def _kernel() -> str | None:
-    """Return a name of the running system and of the processes that can be seen here; None: unknown.
+    """Return a name of the running system and of the processes that can be seen here, or None.
 
     Containers of one machine may have the same host name, and count their processes from 1. A user may be
     hidden from another one's processes.

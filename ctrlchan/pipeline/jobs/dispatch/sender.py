@@ -174,9 +174,9 @@ class _Transfer:
         self.applied = 0
         self.partition_errors = 0
         self.waiting: deque[_Frame] = deque()
-        #: When the frame in flight was given to the channel; None: no frame is in flight.
+        #: When the frame in flight was given to the channel. None while no frame is in flight.
         self.since: float | None = None
-        #: Why nothing more is sent: outcome, error code, text; None: sending goes on.
+        #: Why nothing more is sent: outcome, error code, text. None while sending goes on.
         self.end: tuple[str, int, str] | None = None
 
     @property

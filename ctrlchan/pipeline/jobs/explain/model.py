@@ -127,7 +127,7 @@ class Context:
 
 @dataclass
 class BrokerProgress:
-    """When one broker was sent, received and applied one leader epoch; None: not in the logs."""
+    """When one broker was sent, received and applied one leader epoch. A time is None if no log has it."""
 
     sent: int | None = None
     received: int | None = None

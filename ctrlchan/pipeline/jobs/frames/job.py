@@ -134,7 +134,7 @@ class Difference(Protocol):
 
 
 class _Rows(NamedTuple):
-    """Rows of each kind; None: there are none.
+    """Rows of each kind, or None where there are none.
 
     ``by_replicas``: rows whose replicas get a LeaderAndIsr. ``by_brokers``: rows with ``broker`` and
     ``step``. ``shared``: rows for UpdateMetadata.

@@ -21,7 +21,7 @@ _LINE: Final = ("file", "row", "text", "flaw")
 
 
 class Parsed(NamedTuple):
-    """An entry without its place; None: a column without a value."""
+    """An entry without its place. A column without a value is None."""
 
     about: str
     role: str

@@ -77,7 +77,7 @@ class BadLineError(ValueError):
 
 @dataclass(slots=True)
 class Entry:
-    """A parsed entry. None: the entry does not contain the value."""
+    """A parsed entry. A value that the entry does not contain is None."""
 
     #: Microseconds since 1970, UTC.
     time: int

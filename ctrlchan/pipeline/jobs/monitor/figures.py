@@ -43,7 +43,7 @@ class RequestFigures:
     buckets: tuple[int, ...]
     recent: int
     recent_failed: int
-    #: Seconds; None: no request has ended.
+    #: Seconds. None if no request has ended.
     recent_p50: float | None
     recent_p95: float | None
     recent_p99: float | None
@@ -72,7 +72,7 @@ class Figures:
     #: Broker -> when a request last ended as fenced, when as acknowledged; microseconds since 1970.
     fenced_at: dict[int, int] = field(default_factory=dict)
     acknowledged_at: dict[int, int] = field(default_factory=dict)
-    #: None: not compared with a snapshot.
+    #: None if not compared with a snapshot.
     diverged: tuple[Diverged, ...] | None = None
 
     @property

@@ -44,7 +44,7 @@ class Alert:
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
-    """The limits of the rules; None: the rule is off.
+    """The limits of the rules. A rule whose limit is None is off.
 
     ``stuck``: seconds; ``error_rate``: a share, of at least ``error_rate_at_least`` requests; ``diverged``:
     partitions. Raises ConfigError for a limit that is always or never exceeded.

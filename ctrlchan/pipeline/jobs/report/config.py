@@ -25,7 +25,7 @@ class ReportConfig:
     """Settings of ``report``. Raises ConfigError for a value that cannot work.
 
     ``since``, ``until``: limit what is counted; stale partitions are always found from the whole journal.
-    ``bucket``: seconds of a point of the time series; None: depends on the length of the journal.
+    ``bucket``: seconds of a point of the time series. None: depends on the length of the journal.
     """
 
     journal: Annotated[

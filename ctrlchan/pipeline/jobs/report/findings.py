@@ -58,7 +58,7 @@ class Finding:
 def findings_of(
     brokers: Sequence[Row], figures: Sequence[Row], errors: Sequence[Row], partitions: int | None
 ) -> list[Finding]:
-    """Return the findings, the worst first. ``partitions``: of the snapshot; None: not known."""
+    """Return the findings, the worst first. ``partitions``: of the snapshot, or None if not known."""
     unanswered = _unanswered(figures, errors)
     found = [*_stale(brokers, partitions), *unanswered, *_slow(figures, unanswered)]
     found += _failing(brokers, figures, errors, unanswered)

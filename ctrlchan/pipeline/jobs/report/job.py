@@ -119,7 +119,7 @@ def _sent_rows(snapshot: Snapshot) -> int:
 
 
 def _in_time(config: ReportConfig) -> Column | None:
-    """Return whether a request is counted; None: each is."""
+    """Return whether a request is counted, or None if each is."""
     bounds = [] if config.since is None else [F.col("end_at") >= F.lit(config.since)]
     bounds += [] if config.until is None else [F.col("end_at") < F.lit(config.until)]
     return reduce(and_, bounds) if bounds else None
