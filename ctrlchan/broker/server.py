@@ -23,6 +23,7 @@ from ctrlchan.broker.config.log_configs import LogConfigs
 from ctrlchan.broker.config.zookeeper_configs import BrokerConfigs
 from ctrlchan.broker.controller_client import ControllerClient
 from ctrlchan.broker.coordinator.group_service import GroupService
+from ctrlchan.broker.coordinator.transaction_service import TransactionService
 from ctrlchan.broker.faults import Faults
 from ctrlchan.broker.handlers._fetch import FetchApi
 from ctrlchan.broker.handlers._hot import BrokerHandler
@@ -38,7 +39,7 @@ from ctrlchan.broker.replica.isr_updates import IsrUpdates
 from ctrlchan.broker.replica.replica_manager import ReplicaManager
 from ctrlchan.broker.storing_core import StoringCore
 from ctrlchan.errors import CtrlchanError, ZooKeeperError
-from ctrlchan.internal_topics import OFFSETS_TOPIC
+from ctrlchan.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from ctrlchan.server.api import Api
 from ctrlchan.server.handler_pool import HandlerPool
 from ctrlchan.server.request_handler import RequestHandler
@@ -142,8 +143,11 @@ class BrokerServer:
                 controller = ControllerClient(node, metadata, config.controller)
                 cleanup.callback(controller.stop)
             replicas = HostedReplicas()
-            manager, groups = self._make_replicas(
-                settings, metadata, logs, log_configs, replicas, controller, lock, cleanup
+            producer_ids = ProducerIds(
+                random_block if controller is None else controller.allocate_producer_ids
+            )
+            manager, groups, transactions = self._make_replicas(
+                settings, metadata, logs, log_configs, replicas, controller, producer_ids, lock, cleanup
             )
             self.produce = ProduceApi(manager.table, metadata.current)
             self.fetch = FetchApi(
@@ -166,9 +170,8 @@ class BrokerServer:
                 logs=logs,
                 log_configs=log_configs,
                 groups=groups,
-                producer_ids=ProducerIds(
-                    random_block if controller is None else controller.allocate_producer_ids
-                ),
+                transactions=transactions,
+                producer_ids=producer_ids,
                 faults=Faults(partial(self._faults_changed, self.hot, apis)),
                 controller=controller,
                 config_store=self._config_store,
@@ -218,10 +221,11 @@ class BrokerServer:
         log_configs: LogConfigs,
         replicas: HostedReplicas,
         controller: ControllerClient | None,
+        producer_ids: ProducerIds,
         lock: AbstractContextManager[object],
         cleanup: ExitStack,
-    ) -> tuple[ReplicaManager, GroupService]:
-        """Make what gives logs their roles, and the groups, which listen to the roles of their topic."""
+    ) -> tuple[ReplicaManager, GroupService, TransactionService]:
+        """Make what gives logs their roles, and the coordinators, which listen to those of their topics."""
         node, store = self.node, self._config_store
         isrs = None if controller is None else IsrUpdates(node.id, controller, replicas, lock)
         table = PartitionTable(
@@ -233,6 +237,16 @@ class BrokerServer:
         cleanup.callback(table.close)
         groups = GroupService(settings.groups, table.get)
         cleanup.callback(groups.stop)
+        transactions = TransactionService(
+            node.id,
+            settings.transactions,
+            producer_ids,
+            table.get,
+            metadata,
+            self.config.listener,
+            lambda _producer_id, _partitions, _commit: None,
+        )
+        cleanup.callback(transactions.stop)
         manager = ReplicaManager(
             table,
             logs,
@@ -240,14 +254,14 @@ class BrokerServer:
             replicas,
             lock,
             max_lag_ms=settings.replicas.max_lag_ms,
-            listeners={OFFSETS_TOPIC: groups},
+            listeners={OFFSETS_TOPIC: groups, TRANSACTIONS_TOPIC: transactions},
             find_address=partial(metadata.address_of, self.config.listener),
             fetching=settings.fetchers,
         )
         self._manager = manager
         cleanup.callback(manager.stop)
         log_configs.follow(manager.topics, manager.update_config)
-        return manager, groups
+        return manager, groups, transactions
 
     def _listen(self, settings: BrokerSettings, apis: Mapping[int, Api[StoringCore]]) -> None:
         """Bind the ports, and give the node its endpoints. Raises OSError."""
@@ -278,6 +292,7 @@ class BrokerServer:
         """Answer requests."""
         self.core.replica_manager.serve(shrinks_isrs=self.core.controller is not None)
         self.core.groups.start()
+        self.core.transactions.start()
         self.pool.start()
         self.server.start()
         self.state = BrokerState.RUNNING

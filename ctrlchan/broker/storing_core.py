@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from ctrlchan.broker.config.zookeeper_configs import BrokerConfigs
     from ctrlchan.broker.controller_client import ControllerClient
     from ctrlchan.broker.coordinator.group_service import GroupService
+    from ctrlchan.broker.coordinator.transaction_service import TransactionService
     from ctrlchan.broker.faults import Faults
     from ctrlchan.broker.log.manager import LogManager
     from ctrlchan.broker.metadata.published_metadata import PublishedMetadata
@@ -38,6 +39,7 @@ class StoringCore(BrokerCore):
     logs: LogManager
     log_configs: LogConfigs
     groups: GroupService
+    transactions: TransactionService
     producer_ids: ProducerIds
     faults: Faults
     controller: ControllerClient | None = None

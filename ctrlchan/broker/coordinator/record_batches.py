@@ -11,7 +11,7 @@ Source: ``DefaultRecordBatch`` and ``DefaultRecord``.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from ctrlchan.broker.coordinator.common.topic import Record, StoredBatch
@@ -52,8 +52,13 @@ def encode_batch(records: Sequence[Record], timestamp: int) -> bytes:
     return _HEAD.pack(0, _LENGTH_BEFORE_REST + len(rest), _NONE, _MAGIC, crc32c_of(rest)) + rest
 
 
-def read_batches(data: bytes) -> Iterator[tuple[int, StoredBatch]]:
-    """Yield each batch after the offset that follows it. Raises DecodeError for other bytes."""
+def read_batches(
+    data: bytes, skip: Callable[[int, DecodeError], None] | None = None
+) -> Iterator[tuple[int, StoredBatch]]:
+    """Yield each batch after the offset that follows it. Raises DecodeError for other bytes.
+
+    `skip` is called, instead, for a batch whose records cannot be read, with its first offset.
+    """
     position = 0
     while position < len(data):
         try:
@@ -63,8 +68,16 @@ def read_batches(data: bytes) -> Iterator[tuple[int, StoredBatch]]:
         end = position + header.size
         if header.magic != _MAGIC or header.size < HEADER_BYTES or end > len(data):
             raise DecodeError(f"no batch of format 2 at {position} of {len(data)} bytes")
-        yield header.base_offset + header.last_offset_delta + 1, _stored(header, data[position:end])
+        batch = data[position:end]
         position = end
+        try:
+            stored = _stored(header, batch)
+        except DecodeError as error:
+            if skip is None:
+                raise
+            skip(header.base_offset, error)
+            stored = StoredBatch(header.base_offset, ())
+        yield header.base_offset + header.last_offset_delta + 1, stored
 
 
 def _stored(header: BatchHeader, batch: bytes) -> StoredBatch:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import Final, Protocol
 
 from ctrlchan.broker.coordinator.common.topic import Appended, Record, StoredBatch
 from ctrlchan.broker.coordinator.record_batches import encode_batch, read_batches
 from ctrlchan.broker.log._batches import Origin
-from ctrlchan.errors import ErrorCode, IllegalStateError
+from ctrlchan.errors import DecodeError, ErrorCode, IllegalStateError
 
 __all__ = ["PartitionLog", "TopicLog"]
 
@@ -105,7 +106,8 @@ class TopicLog:
     def read(self, partition: int) -> Iterator[StoredBatch]:
         """Yield the batches of the partition from its start to its end; nothing when there is no log.
 
-        Raises KafkaError when the log cannot be read, and DecodeError for bytes that are no batch.
+        A batch whose records cannot be read is empty, and a line in the log names it. Raises KafkaError when
+        the log cannot be read, and DecodeError for bytes that are no batch.
         """
         found = self._find(self._topic, partition)
         if found is None or found.log is None:
@@ -119,5 +121,8 @@ class TopicLog:
             data = found.read(offset, self._read_size, isolation=_LOG_END)
             if not data:
                 return
-            for offset, batch in read_batches(data):  # noqa: B007 - the offset after the last batch is kept
+            for offset, batch in read_batches(data, partial(self._log_skipped, partition)):  # noqa: B007 - the offset after the last batch is kept
                 yield batch
+
+    def _log_skipped(self, partition: int, offset: int, error: DecodeError) -> None:
+        _LOG.error("%s-%d: the batch at offset %d is skipped: %s", self._topic, partition, offset, error)

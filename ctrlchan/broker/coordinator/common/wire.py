@@ -13,8 +13,8 @@ from ctrlchan.errors import DecodeError, EncodeError
 
 __all__ = ["Reader", "Writer"]
 
-_SIZES: Final = {"h": 2, "i": 4, "q": 8}
-Integer = Literal["h", "i", "q"]
+_SIZES: Final = {"b": 1, "h": 2, "i": 4, "q": 8}
+Integer = Literal["b", "h", "i", "q"]
 
 
 class Reader:
@@ -26,7 +26,7 @@ class Reader:
         self.flexible = False
 
     def integer(self, kind: Integer) -> int:
-        """Return a signed integer of 16 (h), 32 (i) or 64 (q) bits."""
+        """Return a signed integer of 8 (b), 16 (h), 32 (i) or 64 (q) bits."""
         return int.from_bytes(self._take(_SIZES[kind]), "big", signed=True)
 
     def nullable_string(self) -> str | None:
@@ -55,11 +55,18 @@ class Reader:
 
     def count(self) -> int:
         """Return the number of elements of an array that cannot be null."""
+        count = self.nullable_count()
+        if count is None:
+            raise DecodeError("null for an array that cannot be null")
+        return count
+
+    def nullable_count(self) -> int | None:
+        """Return the number of elements of an array, or None."""
         count = self._length("i")
         # Each element has at least one byte.
-        if not 0 <= count <= len(self._data) - self._position:
+        if count > len(self._data) - self._position:
             raise DecodeError(f"an array of {count} elements in {len(self._data) - self._position} bytes")
-        return count
+        return None if count < 0 else count
 
     def tagged_fields(self) -> None:
         """Skip the tagged fields of a structure, in flexible versions."""
@@ -99,7 +106,7 @@ class Writer:
         return b"".join(self._parts)
 
     def integer(self, kind: Integer, value: int) -> None:
-        """Write a signed integer of 16 (h), 32 (i) or 64 (q) bits."""
+        """Write a signed integer of 8 (b), 16 (h), 32 (i) or 64 (q) bits."""
         try:
             self._parts.append(struct.pack(">" + kind, value))
         except struct.error as error:

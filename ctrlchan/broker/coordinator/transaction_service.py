@@ -1,0 +1,170 @@
+"""Starts and stops the transaction coordinator of a broker, and hands leaderships to it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from typing import Final, Protocol
+
+from ctrlchan.broker.config.transaction_config import TransactionConfig
+from ctrlchan.broker.coordinator.leaders import PartitionLeaders
+from ctrlchan.broker.coordinator.marker_appends import CompleteGroups, MarkerAppends, MarkerPartition
+from ctrlchan.broker.coordinator.marker_sender import MarkerSender
+from ctrlchan.broker.coordinator.timer_thread import TimerThread
+from ctrlchan.broker.coordinator.topic_log import PartitionLog, TopicLog
+from ctrlchan.broker.coordinator.transaction.coordinator import ProducerIdSource, TransactionCoordinator
+from ctrlchan.broker.coordinator.transaction_verifier import TransactionVerifier
+from ctrlchan.broker.metadata.published_metadata import PublishedMetadata
+from ctrlchan.internal_topics import TRANSACTIONS_TOPIC
+
+__all__ = ["TransactionService"]
+
+_LOG = logging.getLogger(__name__)
+
+#: Seconds before a partition that cannot be loaded is read again.
+_PAUSE: Final = 5.0
+
+
+class Replica(PartitionLog, MarkerPartition, Protocol):
+    """What is used of a ``Partition``."""
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class TransactionService:
+    """Owns the coordinator of a broker, what writes its markers and verifies transactions, and the threads.
+
+    Any thread may call every method. `find_partition` returns this broker's replica of a topic's partition,
+    or None. `listener`: that other brokers connect to. `complete_groups`: ends the offset commits of
+    transactions. `now_ms` returns milliseconds since 1970.
+    """
+
+    def __init__(
+        self,
+        broker_id: int,
+        config: TransactionConfig,
+        producer_ids: ProducerIdSource,
+        find_partition: Callable[[str, int], Replica | None],
+        metadata: PublishedMetadata,
+        listener: str,
+        complete_groups: CompleteGroups,
+        now_ms: Callable[[], int] = _now_ms,
+    ) -> None:
+        self.config = config
+        self._metadata = metadata
+        self._timers = TimerThread("transaction-timers")
+        # Its thread begins with the first append that waits for other replicas.
+        self._appends = ThreadPoolExecutor(1, "transaction-appends")
+        # One thread: the changes of a partition's leadership are handled in their order.
+        self._loader = ThreadPoolExecutor(1, "transaction-loader")
+        self._stopped = threading.Event()
+        self._log = TopicLog(
+            TRANSACTIONS_TOPIC,
+            find_partition,
+            config.request_timeout,
+            config.load_buffer_size,
+            self._run_later,
+        )
+        leaders = PartitionLeaders(broker_id, find_partition, metadata, listener)
+        find_address = partial(metadata.address_of, listener)
+        self.markers = MarkerSender(
+            broker_id,
+            MarkerAppends(find_partition, complete_groups, self._run_later, config.request_timeout),
+            leaders.for_marker,
+            find_address,
+            self._timers,
+            self._run_later,
+            config.request_timeout,
+        )
+        self._coordinator = TransactionCoordinator(
+            config, self._log, producer_ids, self.markers, self._timers, now_ms
+        )
+        self.verifier = TransactionVerifier(
+            broker_id, self._coordinator, leaders.coordinator, find_address, config.request_timeout
+        )
+        # How many partitions the topic has; 0 until that is known.
+        self._partitions = 0
+
+    @property
+    def coordinator(self) -> TransactionCoordinator:
+        """The coordinator, which knows how many partitions its topic has once the broker knows it.
+
+        Later changes do not count, as in Kafka: each of them would move ids to other partitions.
+        """
+        if not self._partitions and (partitions := self._count_partitions()):
+            self._coordinator.use_partitions(partitions)
+            self._partitions = partitions
+        return self._coordinator
+
+    def start(self) -> None:
+        """Serve requests from now on."""
+        with self._metadata.state.lock:
+            self._metadata.after_update.append(self.markers.metadata_changed)
+        self._timers.start()
+        self._coordinator.start()
+
+    def stop(self) -> None:
+        """Refuse requests from now on, and end the threads. Requests that wait get no answer."""
+        self._stopped.set()
+        self._coordinator.close()
+        self._log.close()
+        self._loader.shutdown(cancel_futures=True)
+        self.markers.stop()
+        self.verifier.stop()
+        self._timers.stop()
+        self._appends.shutdown(cancel_futures=True)
+
+    def on_leader(self, partition: int, leader_epoch: int) -> None:
+        """Load the transactional ids of a partition that this broker leads now."""
+        load = self._coordinator.begin_loading(partition, leader_epoch)
+        if load is not None:
+            self._load_later(partition, load)
+
+    def on_resigned(self, partition: int, leader_epoch: int | None) -> None:
+        """Forget the ids of a partition that this broker no longer leads. None: its replica is deleted.
+
+        At once: if this broker becomes the leader again, nothing of this time is appended then.
+        """
+        self._coordinator.resigned(partition, leader_epoch)
+
+    def _load_later(self, partition: int, load: Callable[[], bool]) -> None:
+        _run_on(self._loader, lambda: self._load(partition, load))
+
+    def _load(self, partition: int, load: Callable[[], bool]) -> None:
+        """Load a partition, again and again until it can be read."""
+        known, counted = self._partitions, self._count_partitions()
+        if known and counted and known != counted:
+            # Kafka does not load it either: other brokers may find its ids in other partitions.
+            _LOG.error(
+                "%s-%d is not loaded: the topic has %d partitions instead of %d; restart the broker",
+                TRANSACTIONS_TOPIC,
+                partition,
+                counted,
+                known,
+            )
+        elif not load() and not self._stopped.is_set():
+            self._timers.after(_PAUSE, partial(self._load_later, partition, load))
+
+    def _count_partitions(self) -> int:
+        return len(self._metadata.snapshot.partitions_of(TRANSACTIONS_TOPIC))
+
+    def _run_later(self, work: Callable[[], None]) -> None:
+        _run_on(self._appends, work)
+
+
+def _run_on(executor: ThreadPoolExecutor, work: Callable[[], None]) -> None:
+    """Call `work` on the executor's thread, unless the service stops."""
+    with suppress(RuntimeError):  # it was shut down
+        executor.submit(work).add_done_callback(_log_failure)
+
+
+def _log_failure(future: Future[None]) -> None:
+    if not future.cancelled() and (failure := future.exception()) is not None:
+        _LOG.error("work for the transaction coordinator failed", exc_info=failure)
