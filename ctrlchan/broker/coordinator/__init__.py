@@ -6,6 +6,7 @@ clients are encoded.
 
 Rooms: ``group`` is the group coordinator, ``common`` what coordinators share. Files: ``group_service`` starts
 and stops everything; ``topic_log`` appends and reads through ``Partition``, with ``record_batches`` for the
-record batches; ``timer_thread`` calls the timers; ``marker_sender`` and ``transaction_verifier`` talk to
-other brokers, ``marker_appends`` writes markers to partitions of this one, ``leaders`` finds who leads.
+record batches; ``offsets_verification`` verifies commits in transactions; ``timer_thread`` calls the timers;
+``marker_sender`` and ``transaction_verifier`` talk to other brokers, ``marker_appends`` writes markers to
+partitions of this one, ``leaders`` finds who leads.
 """

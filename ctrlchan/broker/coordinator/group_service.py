@@ -7,10 +7,16 @@ import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from typing import Protocol
 
 from ctrlchan.broker.config.group_config import GroupConfig
 from ctrlchan.broker.coordinator.common.partitions import TopicPartition
 from ctrlchan.broker.coordinator.group.coordinator import GroupCoordinator
+from ctrlchan.broker.coordinator.offsets_verification import (
+    OffsetsVerification,
+    VerifiablePartition,
+    Verifier,
+)
 from ctrlchan.broker.coordinator.timer_thread import TimerThread
 from ctrlchan.broker.coordinator.topic_log import PartitionLog, TopicLog
 from ctrlchan.internal_topics import OFFSETS_TOPIC
@@ -24,6 +30,10 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+class OffsetsPartition(PartitionLog, VerifiablePartition, Protocol):
+    """What is used of a ``Partition`` of ``__consumer_offsets``."""
+
+
 class GroupService:
     """Owns the coordinator and its threads: timers, loading and unloading, appends that other replicas end.
 
@@ -34,7 +44,7 @@ class GroupService:
     def __init__(
         self,
         config: GroupConfig,
-        find_partition: Callable[[str, int], PartitionLog | None],
+        find_partition: Callable[[str, int], OffsetsPartition | None],
         now_ms: Callable[[], int] = _now_ms,
     ) -> None:
         self.config = config
@@ -48,10 +58,17 @@ class GroupService:
             config.offsets_load_buffer_size,
             self._run_later,
         )
-        self.coordinator = GroupCoordinator(config, self._log, self._timers, now_ms)
+        self._verification = OffsetsVerification(find_partition)
+        self.coordinator = GroupCoordinator(
+            config, self._log, self._timers, now_ms, self._verification.verify
+        )
         # One thread: the changes of a partition's leadership are handled in their order.
         self._loader = ThreadPoolExecutor(1, "group-loader")
         self._counted = False
+
+    def verify_with(self, verifier: Verifier) -> None:
+        """Have `verifier` verify the transactions of offset commits, which pass unverified before."""
+        self._verification.verifier = verifier
 
     def start(self) -> None:
         """Serve requests from now on."""

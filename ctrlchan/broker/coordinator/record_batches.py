@@ -14,7 +14,7 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from ctrlchan.broker.coordinator.common.topic import Record, StoredBatch
+from ctrlchan.broker.coordinator.common.topic import BatchProducer, Record, StoredBatch
 from ctrlchan.broker.log._batches import BatchHeader, crc32c_of, read_header
 from ctrlchan.broker.log.records import HEADER_BYTES, read_records
 from ctrlchan.errors import DecodeError, KafkaError
@@ -37,10 +37,11 @@ _CONTROL_KEY: Final = struct.Struct(">hh")
 _COMMIT: Final = 1
 
 
-def encode_batch(records: Sequence[Record], timestamp: int) -> bytes:
+def encode_batch(records: Sequence[Record], timestamp: int, producer: BatchProducer | None = None) -> bytes:
     """Return a batch of the records. The log assigns its offsets and its leader epoch.
 
-    `timestamp`: of every record, in milliseconds since 1970.
+    `timestamp`: of every record, in milliseconds since 1970. `producer`: the batch is a part of its
+    transaction; its sequence is 0, as in Kafka, because the log checks no sequences of coordinators.
     """
     parts: list[bytes] = []
     for index, (key, value) in enumerate(records):
@@ -48,7 +49,12 @@ def encode_batch(records: Sequence[Record], timestamp: int) -> bytes:
         body = b"".join((b"\0\0", _varint(index), _varint(len(key)), key, stored, b"\0"))
         parts += (_varint(len(body)), body)
     count = len(records)
-    rest = _REST.pack(0, count - 1, timestamp, timestamp, _NONE, _NONE, _NONE, count) + b"".join(parts)
+    attributes, producer_id, epoch, sequence = 0, _NONE, _NONE, _NONE
+    if producer is not None:
+        attributes, producer_id, epoch, sequence = _TRANSACTIONAL, producer.producer_id, producer.epoch, 0
+    rest = _REST.pack(
+        attributes, count - 1, timestamp, timestamp, producer_id, epoch, sequence, count
+    ) + b"".join(parts)
     return _HEAD.pack(0, _LENGTH_BEFORE_REST + len(rest), _NONE, _MAGIC, crc32c_of(rest)) + rest
 
 

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Final, Protocol
 
-from ctrlchan.broker.coordinator.common.topic import Appended, Record, StoredBatch
+from ctrlchan.broker.coordinator.common.topic import Appended, BatchProducer, Record, StoredBatch
 from ctrlchan.broker.coordinator.record_batches import encode_batch, read_batches
 from ctrlchan.broker.log._batches import Origin
 from ctrlchan.errors import DecodeError, ErrorCode, IllegalStateError
@@ -37,7 +37,13 @@ class PartitionLog(Protocol):
     def log(self) -> LogOffsets | None: ...
 
     def append(
-        self, data: bytes, *, origin: int, required_acks: int, timeout_ms: int
+        self,
+        data: bytes,
+        *,
+        origin: int,
+        required_acks: int,
+        timeout_ms: int,
+        verification_guard: int = 0,
     ) -> Future[tuple[int, int, int]]: ...
 
     def read(self, offset: int, max_bytes: int, *, isolation: int) -> bytes: ...
@@ -77,16 +83,18 @@ class TopicLog:
         timestamp: int,
         acks: int,
         timeout_ms: int | None = None,
+        producer: BatchProducer | None = None,
     ) -> Appended | Future[Appended]:
         """Append one batch. NOT_LEADER_OR_FOLLOWER when this broker does not have the partition."""
         found = self._find(self._topic, partition)
         if found is None:
             return Appended(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         stored = found.append(
-            encode_batch(records, timestamp),
+            encode_batch(records, timestamp, producer),
             origin=Origin.COORDINATOR,
             required_acks=acks,
             timeout_ms=self._timeout_ms if timeout_ms is None else timeout_ms,
+            verification_guard=0 if producer is None else producer.verification_guard,
         )
         if stored.done():
             return Appended(*stored.result()[:2])

@@ -3,7 +3,11 @@ from collections.abc import Iterable
 from typing_extensions import Buffer
 
 from ctrlchan.broker.coordinator.common.partitions import TopicPartition
-from ctrlchan.broker.coordinator.group.requests import CommitRequest, HeartbeatRequest
+from ctrlchan.broker.coordinator.group.requests import (
+    CommitRequest,
+    HeartbeatRequest,
+    TransactionalCommitRequest,
+)
 
 def decode_heartbeat(frame: Buffer, offset: int, version: int) -> HeartbeatRequest: ...
 def encode_heartbeat(version: int, error: int) -> bytes: ...
@@ -12,3 +16,5 @@ def encode_offset_commit(version: int, errors: Iterable[tuple[TopicPartition, in
 def encode_partition_errors(
     has_throttle_time: bool, flexible: bool, errors: Iterable[tuple[TopicPartition, int]]
 ) -> bytes: ...
+def encode_txn_offset_commit(version: int, errors: Iterable[tuple[TopicPartition, int]]) -> bytes: ...
+def decode_txn_offset_commit(frame: Buffer, offset: int, version: int) -> TransactionalCommitRequest: ...

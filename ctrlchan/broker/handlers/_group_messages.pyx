@@ -1,6 +1,6 @@
-"""Reads Heartbeat and OffsetCommit requests and writes their responses, in all versions.
+"""Reads Heartbeat, OffsetCommit and TxnOffsetCommit requests and writes their responses, in all versions.
 
-Consumers send these two for as long as they live; all other messages of groups are kio's.
+Clients send these for as long as they live; all other messages of groups are kio's.
 
     HeartbeatRequest      group string, generation int32, member id string, instance id string? (3+)
     HeartbeatResponse     throttle time int32 (1+), error int16
@@ -9,8 +9,15 @@ Consumers send these two for as long as they live; all other messages of groups 
                           leader epoch int32 (6+), commit timestamp int64 (1), metadata string?
     OffsetCommitResponse  throttle time int32 (3+), topics: name string, partitions: index int32, error int16
 
-Heartbeat is flexible since version 4, OffsetCommit since version 8: lengths are compact, and tagged fields, of
-which there are none so far, end each structure. Bytes after a request are ignored, as by Kafka.
+    TxnOffsetCommitRequest   transactional id string, group string, producer id int64, producer epoch int16,
+                             generation int32 (3+), member id string (3+), instance id string? (3+),
+                             topics: name string, partitions: index int32, offset int64,
+                             leader epoch int32 (2+), metadata string?
+    TxnOffsetCommitResponse  throttle time int32, topics: as of OffsetCommitResponse
+
+Heartbeat is flexible since version 4, OffsetCommit since version 8, TxnOffsetCommit since version 3: lengths
+are compact, and tagged fields, of which there are none so far, end each structure. Bytes after a request are
+ignored, as by Kafka.
 
 Source: the JSON schemas of these names.
 """
@@ -27,9 +34,10 @@ from ctrlchan.broker.coordinator.group.requests import (
     CommitRequest,
     HeartbeatRequest,
     OffsetToCommit,
+    TransactionalCommitRequest,
 )
 from ctrlchan._c.bytes cimport put_i16, put_i32
-from ctrlchan.server._cursor cimport Cursor, read_i32, read_i64, skip_tags
+from ctrlchan.server._cursor cimport Cursor, read_i16, read_i32, read_i64, skip_tags
 from ctrlchan.server._values cimport (
     check,
     decode,
@@ -43,6 +51,7 @@ from ctrlchan.server._values cimport (
 cdef enum:
     HEARTBEAT_FLEXIBLE_SINCE = 4
     COMMIT_FLEXIBLE_SINCE = 8
+    TXN_COMMIT_FLEXIBLE_SINCE = 3
 
 
 def decode_heartbeat(frame, Py_ssize_t offset, int version):
@@ -53,6 +62,13 @@ def decode_heartbeat(frame, Py_ssize_t offset, int version):
 def decode_offset_commit(frame, Py_ssize_t offset, int version):
     """Return the CommitRequest at ``offset`` of a frame. Raises DecodeError."""
     return decode(frame, offset, version, COMMIT_FLEXIBLE_SINCE, read_offset_commit, "OffsetCommitRequest")
+
+
+def decode_txn_offset_commit(frame, Py_ssize_t offset, int version):
+    """Return the TransactionalCommitRequest at ``offset`` of a frame. Raises DecodeError."""
+    return decode(
+        frame, offset, version, TXN_COMMIT_FLEXIBLE_SINCE, read_txn_offset_commit, "TxnOffsetCommitRequest"
+    )
 
 
 def encode_heartbeat(int version, int error):
@@ -73,6 +89,11 @@ def encode_heartbeat(int version, int error):
 def encode_offset_commit(int version, errors):
     """Return the body of an OffsetCommitResponse. ``errors``: as of ``encode_partition_errors``."""
     return encode_partition_errors(version >= 3, version >= COMMIT_FLEXIBLE_SINCE, errors)
+
+
+def encode_txn_offset_commit(int version, errors):
+    """Return the body of a TxnOffsetCommitResponse. ``errors``: as of ``encode_partition_errors``."""
+    return encode_partition_errors(True, version >= TXN_COMMIT_FLEXIBLE_SINCE, errors)
 
 
 def encode_partition_errors(bint has_throttle_time, bint flexible, errors):
@@ -121,10 +142,6 @@ cdef read_heartbeat(Cursor* c, int version):
 
 cdef read_offset_commit(Cursor* c, int version):
     """Return the CommitRequest. Raises ValueError."""
-    cdef int32_t partition, leader_epoch
-    cdef int64_t offset, timestamp
-    cdef int64_t topics, partitions
-    cdef list offsets = []
     generation_id, member_id, instance_id, retention = NO_GENERATION, UNKNOWN_MEMBER, None, NO_RETENTION
     group_id = read_text(c, "the group id")
     if version >= 1:
@@ -134,6 +151,39 @@ cdef read_offset_commit(Cursor* c, int version):
         instance_id = read_nullable_text(c)
     if 2 <= version <= 4:
         retention = read_i64(c)
+    offsets = read_offsets(c, version >= 6, version == 1)
+    skip_tags(c)
+    check(c)
+    return CommitRequest(group_id, offsets, generation_id, member_id, instance_id, retention)
+
+
+cdef read_txn_offset_commit(Cursor* c, int version):
+    """Return the TransactionalCommitRequest. Raises ValueError."""
+    cdef int64_t producer_id
+    cdef int16_t producer_epoch
+    generation_id, member_id, instance_id = NO_GENERATION, UNKNOWN_MEMBER, None
+    transactional_id = read_text(c, "the transactional id")
+    group_id = read_text(c, "the group id")
+    producer_id = read_i64(c)
+    producer_epoch = read_i16(c)
+    if version >= 3:
+        generation_id = read_i32(c)
+        member_id = read_text(c, "the member id")
+        instance_id = read_nullable_text(c)
+    offsets = read_offsets(c, version >= 2, False)
+    skip_tags(c)
+    check(c)
+    return TransactionalCommitRequest(
+        transactional_id, group_id, producer_id, producer_epoch, offsets, generation_id, member_id, instance_id
+    )
+
+
+cdef list read_offsets(Cursor* c, bint has_leader_epoch, bint has_timestamp):
+    """Return the list of OffsetToCommit of all topics. Raises ValueError."""
+    cdef int32_t partition, leader_epoch
+    cdef int64_t offset, timestamp
+    cdef int64_t topics, partitions
+    cdef list offsets = []
     topics = read_count(c, "the list of topics")
     while topics > 0:
         topics -= 1
@@ -143,8 +193,8 @@ cdef read_offset_commit(Cursor* c, int version):
             partitions -= 1
             partition = read_i32(c)
             offset = read_i64(c)
-            leader_epoch = read_i32(c) if version >= 6 else -1
-            timestamp = read_i64(c) if version == 1 else -1
+            leader_epoch = read_i32(c) if has_leader_epoch else -1
+            timestamp = read_i64(c) if has_timestamp else -1
             metadata = read_nullable_text(c)
             skip_tags(c)
             check(c)
@@ -152,9 +202,7 @@ cdef read_offset_commit(Cursor* c, int version):
                 OffsetToCommit(TopicPartition(topic, partition), offset, leader_epoch, metadata, timestamp)
             )
         skip_tags(c)
-    skip_tags(c)
-    check(c)
-    return CommitRequest(group_id, offsets, generation_id, member_id, instance_id, retention)
+    return offsets
 
 
 # -- responses

@@ -8,12 +8,13 @@ from concurrent.futures import Future
 from datetime import timedelta
 from typing import Final, TypeVar
 
+from ctrlchan.broker.coordinator.common.partitions import TopicPartition
 from ctrlchan.broker.coordinator.group.coordinator import GroupCoordinator
 from ctrlchan.broker.storing_core import StoringCore
 from ctrlchan.internal_topics import OFFSETS_TOPIC
 from ctrlchan.server.api import Reply
 
-__all__ = ["by_topic", "coordinator_of", "milliseconds", "when_answered"]
+__all__ = ["by_topic", "coordinator_of", "existing_partitions", "milliseconds", "when_answered"]
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -27,6 +28,12 @@ def coordinator_of(core: StoringCore) -> GroupCoordinator:
 
     groups.count_partitions(lambda: len(core.metadata.snapshot.partitions_of(OFFSETS_TOPIC)))
     return groups.coordinator
+
+
+def existing_partitions(core: StoringCore, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
+    """Return those of `partitions` that the broker's metadata has."""
+    metadata = core.metadata.snapshot
+    return {each for each in partitions if metadata.has_partition(each.topic, each.partition)}
 
 
 def when_answered(

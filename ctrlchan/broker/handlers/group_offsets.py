@@ -6,7 +6,6 @@ without ZooKeeper. ``KafkaApis`` and ``GroupCoordinatorAdapter`` of Kafka 3.9, w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any, Final
 
@@ -16,6 +15,7 @@ from ctrlchan.broker.handlers._group_messages import decode_offset_commit, encod
 from ctrlchan.broker.handlers.group_access import (
     by_topic,
     coordinator_of,
+    existing_partitions,
     when_answered,
 )
 from ctrlchan.broker.storing_core import StoringCore
@@ -35,7 +35,7 @@ _Errors = list[tuple[TopicPartition, ErrorCode]]
 
 def _commit(core: StoringCore, request: Request) -> Reply | Future[Reply]:
     commit = decode_offset_commit(request.frame, request.offset, request.version)
-    existing = _existing(core, [each.partition for each in commit.offsets])
+    existing = existing_partitions(core, [each.partition for each in commit.offsets])
     unknown: _Errors = [
         (each.partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         for each in commit.offsets
@@ -139,7 +139,7 @@ def _delete(core: StoringCore, request: Request) -> Reply:
         for topic in body.topics
         for partition in topic.partitions
     ]
-    existing = _existing(core, partitions)
+    existing = existing_partitions(core, partitions)
     unknown: _Errors = [
         (each, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) for each in partitions if each not in existing
     ]
@@ -167,12 +167,6 @@ def _delete(core: StoringCore, request: Request) -> Reply:
         partition_errors=sum(1 for _, of_partition in errors if of_partition),
         rows=len(errors),
     )
-
-
-def _existing(core: StoringCore, partitions: Sequence[TopicPartition]) -> set[TopicPartition]:
-    """Return those of `partitions` that the broker's metadata has."""
-    metadata = core.metadata.snapshot
-    return {each for each in partitions if metadata.has_partition(each.topic, each.partition)}
 
 
 APIS: Final = (

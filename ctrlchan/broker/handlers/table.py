@@ -22,6 +22,7 @@ from ctrlchan.broker.handlers import (
     metadata,
     offset_for_leader_epoch,
     produce,
+    txn_offset_commit,
 )
 from ctrlchan.broker.handlers.control_table import CONTROL_APIS
 from ctrlchan.broker.storing_core import StoringCore
@@ -33,6 +34,7 @@ __all__ = ["GROUP_APIS", "storing_apis"]
 
 GROUP_APIS: Final[tuple[Api[StoringCore], ...]] = (
     *group_offsets.APIS,
+    txn_offset_commit.API,
     find_coordinator.API,
     *group_membership.APIS,
     *group_administration.APIS,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from typing import NamedTuple, Protocol
 
-__all__ = ["Appended", "CoordinatorTopic", "Record", "StoredBatch"]
+__all__ = ["Appended", "BatchProducer", "CoordinatorTopic", "Record", "StoredBatch"]
 
 
 class Record(NamedTuple):
@@ -21,6 +21,17 @@ class Appended(NamedTuple):
 
     error: int
     first_offset: int = -1
+
+
+class BatchProducer(NamedTuple):
+    """The producer whose transaction a batch belongs to.
+
+    ``verification_guard``: of the log, 0 when the transaction needs no verification.
+    """
+
+    producer_id: int
+    epoch: int
+    verification_guard: int = 0
 
 
 class StoredBatch(NamedTuple):
@@ -43,8 +54,12 @@ class CoordinatorTopic(Protocol):
         timestamp: int,
         acks: int,
         timeout_ms: int | None = None,
+        producer: BatchProducer | None = None,
     ) -> Appended | Future[Appended]:
         """Append one batch; return the result, or its future when `acks` is not satisfied yet.
+
+        With a `producer` the batch is a part of its transaction. A result with an error has an offset if the
+        records are in the log all the same.
 
         The caller holds a lock of its coordinator: the order of appends is that of the changes. The future
         ends within `timeout_ms`, None: within that of the topic (REQUEST_TIMED_OUT), while its thread holds

@@ -21,7 +21,7 @@ from ctrlchan.broker.coordinator.group.loading import load_groups
 from ctrlchan.broker.coordinator.group.members import JoinCallback, SyncCallback
 from ctrlchan.broker.coordinator.group.offsets import CommitCallback, Committing, OffsetCleaner, fetch_offsets
 from ctrlchan.broker.coordinator.group.rebalance import Rebalances
-from ctrlchan.broker.coordinator.group.registry import GroupRegistry
+from ctrlchan.broker.coordinator.group.registry import GroupRegistry, TransactionEnd
 from ctrlchan.broker.coordinator.group.requests import (
     UNKNOWN_MEMBER,
     CommitRequest,
@@ -37,9 +37,11 @@ from ctrlchan.broker.coordinator.group.requests import (
     LeftMember,
     SyncRequest,
     SyncResult,
+    TransactionalCommitRequest,
 )
-from ctrlchan.broker.coordinator.group.store import GroupStore
+from ctrlchan.broker.coordinator.group.store import GroupStore, offset_error
 from ctrlchan.broker.coordinator.group.syncing import Syncing
+from ctrlchan.broker.coordinator.group.verification import Verify, unverified
 from ctrlchan.errors import ErrorCode
 
 __all__ = ["GroupCoordinator"]
@@ -53,23 +55,29 @@ class GroupCoordinator:
     """The coordinator of the groups whose partition of ``__consumer_offsets`` this broker leads.
 
     Any thread may call every method. The thread that brings an answer calls the callback, without a lock.
-    `now_ms` returns milliseconds since 1970.
+    `now_ms` returns milliseconds since 1970. `verify` asks whether a commit belongs to an open transaction.
     """
 
     def __init__(
-        self, config: GroupConfig, topic: CoordinatorTopic, timers: Timers, now_ms: Callable[[], int]
+        self,
+        config: GroupConfig,
+        topic: CoordinatorTopic,
+        timers: Timers,
+        now_ms: Callable[[], int],
+        verify: Verify = unverified,
     ) -> None:
         self._config = config
         self._topic = topic
         self._timers = timers
         self._now_ms = now_ms
+        self._verify = verify
         self._registry = GroupRegistry(config.offsets_topic_partitions, now_ms)
         self._purgatory = Purgatory(timers)
         store = GroupStore(topic, self._registry.partition_for, now_ms)
         self._rebalances = Rebalances(config, store, timers, self._purgatory)
         self._joining = Joining(config, self._rebalances, store)
         self._syncing = Syncing(self._rebalances, store)
-        self._committing = Committing(config, self._rebalances, store, now_ms)
+        self._committing = Committing(config, self._registry, self._rebalances, store, now_ms)
         self._cleaner = OffsetCleaner(config, self._registry, store)
         self._active = False
         self._expiration: Timer | None = None
@@ -102,11 +110,17 @@ class GroupCoordinator:
                 if self._registry.add_loaded(group, partition):
                     with group.locked():
                         self._rebalances.resume(group)
+                        for producer_id in group.offsets.producers:
+                            self._registry.open_transaction(producer_id, group)
             _LOG.info("partition %d of the offsets topic: %d groups loaded", partition, len(groups))
         except Exception:  # noqa: BLE001 - the partition is served all the same
             _LOG.exception("partition %d of the offsets topic cannot be loaded", partition)
         finally:
-            self._registry.end_loading(partition)
+            while ended := self._registry.end_loading(partition):
+                for each in ended:
+                    self._end_transaction(
+                        each, self._registry.groups_with_transaction(each.producer_id, partition)
+                    )
 
     def resigned(self, partition: int, epoch: int | None) -> None:
         """Forget the groups of a partition that another broker leads; no `epoch` if the replica is gone."""
@@ -252,6 +266,36 @@ class GroupCoordinator:
         with group.locked():
             self._committing.commit(group, request, callback)
 
+    def commit_in_transaction(self, request: TransactionalCommitRequest, callback: CommitCallback) -> None:
+        """TxnOffsetCommit: answered when the offsets are stored, which count when the transaction commits.
+
+        Creates the group if there is none. The transaction is verified first (KIP-890).
+        """
+        error = self._error_of(request.group_id)
+        group = None if error else self._registry.find_or_create(request.group_id)
+        if group is None:
+            error = error or ErrorCode.NOT_COORDINATOR
+            callback({each.partition: error for each in request.offsets})
+            return
+
+        def verified(error: int, guard: int) -> None:
+            if error:
+                callback({each.partition: offset_error(error) for each in request.offsets})
+                return
+            with group.locked():
+                self._committing.commit_in_transaction(group, request, guard, callback)
+
+        self._verify(self._registry.partition_for(request.group_id), request, verified)
+
+    def complete_transactions(self, producer_id: int, partitions: Collection[int], commit: bool) -> None:
+        """Commit or forget the offsets of a transaction whose marker is in these partitions of the topic.
+
+        The caller holds no lock, and acknowledges the marker after this: before that the producer begins no
+        other transaction, so all offsets of it here belong to the one that has ended.
+        """
+        ended = TransactionEnd(producer_id, commit)
+        self._end_transaction(ended, self._registry.end_transaction(ended, partitions))
+
     def fetch(
         self, group_id: str, partitions: Sequence[TopicPartition] | None, *, require_stable: bool = False
     ) -> tuple[ErrorCode, dict[TopicPartition, FetchedOffset]]:
@@ -304,6 +348,11 @@ class GroupCoordinator:
         return GroupFigures(states, offsets, sessions, len(self._purgatory))
 
     # Parts
+
+    def _end_transaction(self, ended: TransactionEnd, groups: Iterable[Group]) -> None:
+        for group in groups:
+            with group.locked():
+                self._committing.end_transaction(group, ended.producer_id, commits=ended.commits)
 
     def _expire_offsets(self) -> None:
         if not self._active:

@@ -91,6 +91,7 @@ class Group:
         self.subscribed_topics: frozenset[str] | None = None
         self.new_member_added = False
         self.offsets = GroupOffsets()
+        self._commits_seen: set[bool] = set()
         self.awaiting_join = 0
         self._supported: Counter[str] = Counter()
         self._now_ms = now_ms
@@ -145,6 +146,17 @@ class Group:
         self.update_subscribed_topics()
         self.transition_to(_COMPLETING if self.members else _EMPTY)
         self.pending_sync.clear()
+        self._commits_seen.clear()
+
+    def note_commit(self, *, in_transaction: bool) -> None:
+        """Warn when a generation has commits of consumers and in transactions: they undo each other."""
+        if in_transaction not in self._commits_seen:
+            self._commits_seen.add(in_transaction)
+            if len(self._commits_seen) > 1:
+                _LOG.warning(
+                    "group %.100r: offsets are committed by consumers and by transactional producers",
+                    self.group_id,
+                )
 
     def update_subscribed_topics(self) -> None:
         """Read the topics of all members' subscriptions."""

@@ -1,7 +1,7 @@
 """Commits, reads, deletes and expires the offsets of groups.
 
-Source: ``GroupCoordinator.doCommitOffsets``, and ``storeOffsets``, ``getOffsets`` and
-``cleanupGroupMetadata`` of ``GroupMetadataManager``.
+Source: ``doCommitOffsets`` and ``doTxnCommitOffsets`` of ``GroupCoordinator``, and ``storeOffsets``,
+``getOffsets`` and ``cleanupGroupMetadata`` of ``GroupMetadataManager``.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from ctrlchan.broker.config.group_config import GroupConfig
 from ctrlchan.broker.coordinator.common.partitions import TopicPartition
+from ctrlchan.broker.coordinator.common.topic import BatchProducer
 from ctrlchan.broker.coordinator.group.group import Group, GroupState
 from ctrlchan.broker.coordinator.group.group_offsets import Offsets
 from ctrlchan.broker.coordinator.group.rebalance import Rebalances
@@ -22,6 +23,7 @@ from ctrlchan.broker.coordinator.group.requests import (
     CommitRequest,
     FetchedOffset,
     OffsetToCommit,
+    TransactionalCommitRequest,
 )
 from ctrlchan.broker.coordinator.group.store import GroupStore
 from ctrlchan.errors import ErrorCode
@@ -34,12 +36,18 @@ CommitCallback = Callable[[dict[TopicPartition, ErrorCode]], None]
 
 
 class Committing:
-    """OffsetCommit. Every method requires the lock of its group."""
+    """OffsetCommit and TxnOffsetCommit. Every method requires the lock of its group."""
 
     def __init__(
-        self, config: GroupConfig, rebalances: Rebalances, store: GroupStore, now_ms: Callable[[], int]
+        self,
+        config: GroupConfig,
+        registry: GroupRegistry,
+        rebalances: Rebalances,
+        store: GroupStore,
+        now_ms: Callable[[], int],
     ) -> None:
         self._config = config
+        self._registry = registry
         self._rebalances = rebalances
         self._store = store
         self._now_ms = now_ms
@@ -57,19 +65,63 @@ class Committing:
             self._rebalances.renew_session(group, group.members[request.member_id])
         self._store_offsets(group, request, callback)
 
-    def _store_offsets(self, group: Group, request: CommitRequest, callback: CommitCallback) -> None:
-        now = self._now_ms()
-        expire_timestamp = NO_TIMESTAMP if request.retention == NO_RETENTION else now + request.retention
-        errors: dict[TopicPartition, ErrorCode] = {}
-        offsets: Offsets = {}
-        for each in request.offsets:
-            if _java_length(each.metadata or "") > self._config.offset_metadata_max:
-                errors[each.partition] = ErrorCode.OFFSET_METADATA_TOO_LARGE
-            else:
-                offsets[each.partition] = _committed(each, now, expire_timestamp)
+    def commit_in_transaction(
+        self,
+        group: Group,
+        request: TransactionalCommitRequest,
+        verification_guard: int,
+        callback: CommitCallback,
+    ) -> None:
+        """Check who commits, append the offsets as a part of a transaction, and answer when they are stored.
+
+        A producer that names no member may always commit. A commit renews no session, and a rebalance
+        refuses none.
+        """
+        error = _error_of_member(group, request) or _error_of_producer(request)
+        if error:
+            group.answer(callback, {each.partition: error for each in request.offsets})
+            return
+        offsets, errors = self._accepted(request.offsets, NO_TIMESTAMP)
         if not offsets:
             group.answer(callback, errors)
             return
+        group.note_commit(in_transaction=True)
+        commit = group.offsets.prepare_in_transaction(request.producer_id, offsets)
+        self._registry.open_transaction(request.producer_id, group)
+
+        def stored(error: ErrorCode, record_offset: int) -> None:
+            if group.state is not GroupState.DEAD:
+                if record_offset >= 0:
+                    # After an error too (REQUEST_TIMED_OUT): the marker will decide about the records in the
+                    # log. Kafka forgets them, and knows again of those that survive when it loads the group.
+                    group.offsets.complete_in_transaction(commit, record_offset)
+                else:
+                    group.offsets.fail_in_transaction(commit)
+                    self._close_transaction(group, request.producer_id)
+            _answer(group, callback, request.offsets, errors, error)
+
+        producer = BatchProducer(request.producer_id, request.producer_epoch, verification_guard)
+        self._store.store_offsets(group, offsets, stored, producer)
+
+    def end_transaction(self, group: Group, producer_id: int, *, commits: bool) -> None:
+        """Commit or forget the offsets of a transaction."""
+        if group.state is not GroupState.DEAD:
+            group.offsets.end_transaction(producer_id, commits=commits)
+            self._close_transaction(group, producer_id)
+
+    def _close_transaction(self, group: Group, producer_id: int) -> None:
+        if not group.offsets.has_transaction(producer_id):
+            self._registry.close_transaction(producer_id, group)
+
+    def _store_offsets(self, group: Group, request: CommitRequest, callback: CommitCallback) -> None:
+        expire_timestamp = (
+            NO_TIMESTAMP if request.retention == NO_RETENTION else self._now_ms() + request.retention
+        )
+        offsets, errors = self._accepted(request.offsets, expire_timestamp)
+        if not offsets:
+            group.answer(callback, errors)
+            return
+        group.note_commit(in_transaction=False)
         group.offsets.prepare(offsets)
 
         def stored(error: ErrorCode, record_offset: int) -> None:
@@ -78,12 +130,23 @@ class Committing:
                     group.offsets.fail(offsets)
                 else:
                     group.offsets.complete(offsets, record_offset)
-            group.answer(
-                callback,
-                {each.partition: errors.get(each.partition, error) for each in request.offsets},
-            )
+            _answer(group, callback, request.offsets, errors, error)
 
         self._store.store_offsets(group, offsets, stored)
+
+    def _accepted(
+        self, requested: Iterable[OffsetToCommit], expire_timestamp: int
+    ) -> tuple[Offsets, dict[TopicPartition, ErrorCode]]:
+        """Return the offsets to store, and the errors of the other ones."""
+        now = self._now_ms()
+        offsets: Offsets = {}
+        errors: dict[TopicPartition, ErrorCode] = {}
+        for each in requested:
+            if _java_length(each.metadata or "") > self._config.offset_metadata_max:
+                errors[each.partition] = ErrorCode.OFFSET_METADATA_TOO_LARGE
+            else:
+                offsets[each.partition] = _committed(each, now, expire_timestamp)
+        return offsets, errors
 
 
 def fetch_offsets(
@@ -147,18 +210,46 @@ class OffsetCleaner:
         return count
 
 
+def _answer(
+    group: Group,
+    callback: CommitCallback,
+    offsets: Iterable[OffsetToCommit],
+    errors: dict[TopicPartition, ErrorCode],
+    error: ErrorCode,
+) -> None:
+    """Answer a commit: `error` for the offsets that have none of their own."""
+    group.answer(callback, {each.partition: errors.get(each.partition, error) for each in offsets})
+
+
+def _names_nobody(request: CommitRequest | TransactionalCommitRequest) -> bool:
+    return request.generation_id < 0 and request.member_id == UNKNOWN_MEMBER and request.instance_id is None
+
+
 def _error_of_committer(group: Group, request: CommitRequest) -> ErrorCode:
+    if group.state not in {GroupState.DEAD, GroupState.EMPTY} and _names_nobody(request):
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    return _error_of_member(group, request)
+
+
+def _error_of_member(group: Group, request: CommitRequest | TransactionalCommitRequest) -> ErrorCode:
     if group.state is GroupState.DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     if request.generation_id < 0 and group.state is GroupState.EMPTY:
         # An admin client, or a consumer that assigns partitions itself.
         return ErrorCode.NONE
-    if request.generation_id < 0 and request.member_id == UNKNOWN_MEMBER and request.instance_id is None:
-        return ErrorCode.UNKNOWN_MEMBER_ID
+    if _names_nobody(request):
+        return ErrorCode.NONE
     error = group.error_of_member(request.member_id, request.instance_id)
     if not error and request.generation_id != group.generation_id:
         error = ErrorCode.ILLEGAL_GENERATION
     return error
+
+
+def _error_of_producer(request: TransactionalCommitRequest) -> ErrorCode:
+    """Return the error of ids that no producer has: the verification finds them, if there is one."""
+    if request.producer_id < 0:
+        return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    return ErrorCode.INVALID_PRODUCER_EPOCH if request.producer_epoch < 0 else ErrorCode.NONE
 
 
 def _expire(group: Group, now_ms: int, retention: int) -> list[TopicPartition]:

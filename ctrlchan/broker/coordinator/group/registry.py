@@ -1,15 +1,23 @@
-"""The groups of the partitions of ``__consumer_offsets`` that this broker leads."""
+"""The groups of the partitions of ``__consumer_offsets`` that this broker leads, and their transactions."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from typing import NamedTuple
 
 from ctrlchan.broker.coordinator.group.group import Group, GroupState
 from ctrlchan.errors import ErrorCode
 from ctrlchan.internal_topics import coordinator_partition
 
-__all__ = ["GroupRegistry"]
+__all__ = ["GroupRegistry", "TransactionEnd"]
+
+
+class TransactionEnd(NamedTuple):
+    """The end of a transaction whose marker is in a partition of ``__consumer_offsets``."""
+
+    producer_id: int
+    commits: bool
 
 
 class GroupRegistry:
@@ -30,6 +38,11 @@ class GroupRegistry:
         self._loading: set[int] = set()
         # Of the last change of leadership that was seen, by partition.
         self._epochs: dict[int, int] = {}
+        # Groups with offsets of an open transaction: by producer id, and the other way round.
+        self._groups_of: dict[int, set[str]] = {}
+        self._producers_of: dict[str, set[int]] = {}
+        # Markers that were appended while their partition was being loaded, by partition.
+        self._ended: dict[int, list[TransactionEnd]] = {}
 
     def partition_for(self, group_id: str) -> int:
         """Return the partition that holds the group."""
@@ -94,12 +107,20 @@ class GroupRegistry:
             self._add(group, partition)
             return True
 
-    def end_loading(self, partition: int) -> None:
-        """Note that the partition is owned, unless it was taken away while it was loaded."""
+    def end_loading(self, partition: int) -> list[TransactionEnd]:
+        """Note that the partition is owned, unless it was taken away while it was loaded.
+
+        Return the transactions that have ended meanwhile, if there are any: the partition is owned after the
+        caller has ended them in its groups and called this again.
+        """
         with self._lock:
             if partition in self._loading:
+                ended = self._ended.pop(partition, [])
+                if ended:
+                    return ended
                 self._loading.remove(partition)
                 self._owned.add(partition)
+            return []
 
     def take_away(self, partition: int, epoch: int | None) -> list[Group]:
         """Forget the partition and return its groups. An old epoch changes nothing; None is never old."""
@@ -108,16 +129,65 @@ class GroupRegistry:
                 return []
             self._owned.discard(partition)
             self._loading.discard(partition)
+            self._ended.pop(partition, None)
             groups = [g for g in self._groups.values() if self._partition_of[g.group_id] == partition]
             for group in groups:
                 self._remove(group)
             return groups
+
+    # Transactions
+
+    def open_transaction(self, producer_id: int, group: Group) -> None:
+        """Note that the group has offsets of an open transaction. The caller holds the lock of the group."""
+        with self._lock:
+            if self._groups.get(group.group_id) is group:
+                self._groups_of.setdefault(producer_id, set()).add(group.group_id)
+                self._producers_of.setdefault(group.group_id, set()).add(producer_id)
+
+    def close_transaction(self, producer_id: int, group: Group) -> None:
+        """Note that the group has no such offsets any more. The caller holds the lock of the group."""
+        with self._lock:
+            if self._groups.get(group.group_id) is group:
+                self._close(producer_id, group.group_id)
+
+    def end_transaction(self, ended: TransactionEnd, partitions: Collection[int]) -> list[Group]:
+        """Return the groups of `partitions` with offsets of the transaction.
+
+        For a partition that is being loaded the end is kept until ``end_loading``.
+        """
+        with self._lock:
+            for partition in self._loading.intersection(partitions):
+                self._ended.setdefault(partition, []).append(ended)
+            return self._with_transaction(ended.producer_id, {*partitions} - self._loading)
+
+    def groups_with_transaction(self, producer_id: int, partition: int) -> list[Group]:
+        """Return the groups of a partition with offsets of the producer's transaction."""
+        with self._lock:
+            return self._with_transaction(producer_id, (partition,))
+
+    def _with_transaction(self, producer_id: int, partitions: Collection[int]) -> list[Group]:
+        group_ids = sorted(self._groups_of.get(producer_id, ()))
+        return [self._groups[each] for each in group_ids if self._partition_of[each] in partitions]
+
+    def _close(self, producer_id: int, group_id: str) -> None:
+        groups = self._groups_of.get(producer_id)
+        if groups is None or group_id not in groups:
+            return
+        groups.remove(group_id)
+        if not groups:
+            del self._groups_of[producer_id]
+        producers = self._producers_of[group_id]
+        producers.remove(producer_id)
+        if not producers:
+            del self._producers_of[group_id]
 
     def _add(self, group: Group, partition: int) -> None:
         self._groups[group.group_id] = group
         self._partition_of[group.group_id] = partition
 
     def _remove(self, group: Group) -> None:
+        for producer_id in [*self._producers_of.get(group.group_id, ())]:
+            self._close(producer_id, group.group_id)
         del self._groups[group.group_id]
         del self._partition_of[group.group_id]
 

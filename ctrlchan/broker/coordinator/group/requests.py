@@ -34,6 +34,7 @@ __all__ = [
     "Protocols",
     "SyncRequest",
     "SyncResult",
+    "TransactionalCommitRequest",
 ]
 
 #: The member id of a consumer that has none yet.
@@ -161,6 +162,19 @@ class CommitRequest(NamedTuple):
     member_id: str = UNKNOWN_MEMBER
     instance_id: str | None = None
     retention: int = NO_RETENTION
+
+
+class TransactionalCommitRequest(NamedTuple):
+    """TxnOffsetCommit. Generation, member and instance: version 3 and later."""
+
+    transactional_id: str
+    group_id: str
+    producer_id: int
+    producer_epoch: int
+    offsets: Sequence[OffsetToCommit]
+    generation_id: int = NO_GENERATION
+    member_id: str = UNKNOWN_MEMBER
+    instance_id: str | None = None
 
 
 class FetchedOffset(NamedTuple):

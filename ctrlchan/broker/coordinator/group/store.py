@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from typing import Final
 
 from ctrlchan.broker.coordinator.common.partitions import TopicPartition
-from ctrlchan.broker.coordinator.common.topic import Appended, CoordinatorTopic, Record
+from ctrlchan.broker.coordinator.common.topic import Appended, BatchProducer, CoordinatorTopic, Record
 from ctrlchan.broker.coordinator.group.group import Group
 from ctrlchan.broker.coordinator.group.group_offsets import Offsets
 from ctrlchan.broker.coordinator.group.records import (
@@ -22,7 +22,7 @@ from ctrlchan.broker.coordinator.group.records import (
 )
 from ctrlchan.errors import EncodeError, ErrorCode
 
-__all__ = ["GroupStore"]
+__all__ = ["GroupStore", "offset_error"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -87,8 +87,18 @@ class GroupStore:
 
         self._append(group, records, lambda appended: then(_translated(appended.error, _GROUP_ERRORS)))
 
-    def store_offsets(self, group: Group, offsets: Offsets, then: Callable[[ErrorCode, int], None]) -> None:
-        """Append committed offsets; `then` gets an OffsetCommit's error, and the offset of the batch."""
+    def store_offsets(
+        self,
+        group: Group,
+        offsets: Offsets,
+        then: Callable[[ErrorCode, int], None],
+        producer: BatchProducer | None = None,
+    ) -> None:
+        """Append committed offsets, in a transaction of `producer` if there is one.
+
+        `then` gets an OffsetCommit's error and the offset of the batch, -1 if it is not in the log. Records
+        whose append fails after they were written (REQUEST_TIMED_OUT) have an offset, and may survive.
+        """
 
         def records() -> list[Record]:
             return [
@@ -99,7 +109,8 @@ class GroupStore:
         self._append(
             group,
             records,
-            lambda appended: then(_translated(appended.error, _OFFSET_ERRORS), appended.first_offset),
+            lambda appended: then(offset_error(appended.error), appended.first_offset),
+            producer=producer,
         )
 
     def store_tombstones(self, group: Group, offsets: Iterable[TopicPartition], *, with_group: bool) -> None:
@@ -125,10 +136,11 @@ class GroupStore:
         records: Callable[[], list[Record]],
         then: Callable[[Appended], None],
         acks: int = _ALL_IN_SYNC,
+        producer: BatchProducer | None = None,
     ) -> None:
         try:
             appended = self._topic.append(
-                self._partition_for(group.group_id), records(), self._now_ms(), acks
+                self._partition_for(group.group_id), records(), self._now_ms(), acks, producer=producer
             )
         except EncodeError as error:  # a name of over 32,767 bytes, which the requests' versions allow
             _LOG.warning("group %.100r cannot be stored: %s", group.group_id, error)
@@ -173,6 +185,11 @@ def _value_of(group: Group, assignments: Mapping[str, bytes]) -> GroupValue:
             for member in group.members.values()
         ),
     )
+
+
+def offset_error(error: int) -> ErrorCode:
+    """Return what a commit is answered when an append, or the verification before it, ends with `error`."""
+    return _translated(error, _OFFSET_ERRORS)
 
 
 def _translated(error: int, translations: Mapping[int, ErrorCode]) -> ErrorCode:

@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 from ctrlchan.broker.config.group_config import GroupConfig
 from ctrlchan.broker.coordinator.common.partitions import TopicPartition
 from ctrlchan.broker.coordinator.common.timing_wheel import TimingWheel
-from ctrlchan.broker.coordinator.common.topic import Appended, Record, StoredBatch
+from ctrlchan.broker.coordinator.common.topic import Appended, BatchProducer, Record, StoredBatch
 from ctrlchan.broker.coordinator.group.coordinator import GroupCoordinator
 from ctrlchan.broker.coordinator.group.group import Group
 from ctrlchan.broker.coordinator.group.requests import (
@@ -21,7 +21,9 @@ from ctrlchan.broker.coordinator.group.requests import (
     OffsetToCommit,
     SyncRequest,
     SyncResult,
+    TransactionalCommitRequest,
 )
+from ctrlchan.broker.coordinator.group.verification import Verified
 from ctrlchan.errors import ErrorCode
 
 GROUP = "groupId"
@@ -32,6 +34,8 @@ SESSION = 500
 REBALANCE = 500
 DELAY = 50
 MAX_SIZE = 4
+PRODUCER = 1000
+PRODUCER_EPOCH = 2
 START_MS = 1_700_000_000_000
 
 CONFIG = GroupConfig(
@@ -74,6 +78,7 @@ class MemoryTopic:
 
     batches: dict[int, list[StoredBatch]] = field(default_factory=dict)
     appended: list[tuple[int, list[Record], int, int]] = field(default_factory=list)
+    producers: list[BatchProducer | None] = field(default_factory=list)
     error: int = 0
     held: list[tuple[Future[Appended], Appended]] | None = None
     fail_reads: bool = False
@@ -85,13 +90,16 @@ class MemoryTopic:
         timestamp: int,
         acks: int,
         timeout_ms: int | None = None,
+        producer: BatchProducer | None = None,
     ) -> Future[Appended]:
         future: Future[Appended] = Future()
         result = Appended(self.error)
         if not self.error:
             log = self.batches.setdefault(partition, [])
             result = Appended(0, len(log))
-            log.append(StoredBatch(len(log), list(records)))
+            producer_id = -1 if producer is None else producer.producer_id
+            log.append(StoredBatch(len(log), list(records), producer_id, producer is not None))
+            self.producers.append(producer)
             self.appended.append((partition, list(records), timestamp, acks))
         if self.held is None:
             future.set_result(result)
@@ -99,12 +107,18 @@ class MemoryTopic:
             self.held.append((future, result))
         return future
 
-    def release(self, error: int | None = None) -> None:
-        """End the appends that wait."""
+    def release(self, error: int | None = None, *, written: bool = False) -> None:
+        """End the appends that wait; with an error, as one that came after they were `written` or before."""
         assert self.held is not None
         held, self.held = self.held, None
         for future, result in held:
-            future.set_result(result if error is None else Appended(error))
+            if error is not None:
+                result = Appended(error, result.first_offset if written else -1)
+            future.set_result(result)
+
+    def append_marker(self, partition: int, producer_id: int, *, commits: bool) -> None:
+        log = self.batches.setdefault(partition, [])
+        log.append(StoredBatch(len(log), [], producer_id, transactional=True, commits=commits))
 
     def read(self, partition: int) -> Iterable[StoredBatch]:
         yield from self.batches.get(partition, [])
@@ -119,7 +133,13 @@ class Rig:
         self.now = 0  # milliseconds
         self.topic = topic or MemoryTopic()
         self.timers = TimingWheel(lambda: self.now / 1000)
-        self.coordinator = GroupCoordinator(config, self.topic, self.timers, lambda: START_MS + self.now)
+        # The answer of the transaction coordinator, and what it was asked; held: questions that wait.
+        self.verified: tuple[int, int] = (0, 0)
+        self.verifications: list[tuple[int, TransactionalCommitRequest]] = []
+        self.unverified: list[Verified] | None = None
+        self.coordinator = GroupCoordinator(
+            config, self.topic, self.timers, lambda: START_MS + self.now, self._verify
+        )
         self.coordinator.start()
         self.coordinator.elected(self.coordinator.partition_for(GROUP), 1)
 
@@ -194,6 +214,32 @@ class Rig:
 
     def commit(self, *offsets: OffsetToCommit, **fields: object) -> dict[TopicPartition, ErrorCode]:
         return self.send_commit(*offsets, **fields).result  # type: ignore[arg-type]
+
+    def send_transactional_commit(
+        self, *offsets: OffsetToCommit, group_id: str = GROUP, producer_id: int = PRODUCER, **fields: object
+    ) -> Answer[dict[TopicPartition, ErrorCode]]:
+        answer: Answer[dict[TopicPartition, ErrorCode]] = Answer()
+        request = TransactionalCommitRequest("tx", group_id, producer_id, PRODUCER_EPOCH, offsets)
+        self.coordinator.commit_in_transaction(request._replace(**fields), answer)  # type: ignore[arg-type]
+        return answer
+
+    def transactional_commit(
+        self, *offsets: OffsetToCommit, **fields: object
+    ) -> dict[TopicPartition, ErrorCode]:
+        return self.send_transactional_commit(*offsets, **fields).result  # type: ignore[arg-type]
+
+    def end_transaction(self, *, commits: bool, producer_id: int = PRODUCER, group_id: str = GROUP) -> None:
+        """Append the marker to the partition of the group, and complete the transaction there."""
+        partition = self.coordinator.partition_for(group_id)
+        self.topic.append_marker(partition, producer_id, commits=commits)
+        self.coordinator.complete_transactions(producer_id, [partition], commits)
+
+    def _verify(self, partition: int, request: TransactionalCommitRequest, then: Verified) -> None:
+        self.verifications.append((partition, request))
+        if self.unverified is None:
+            then(*self.verified)
+        else:
+            self.unverified.append(then)
 
     def stable(self, **fields: object) -> JoinResult:
         """Make a Stable group of one member."""

@@ -145,7 +145,7 @@ def test_an_append_that_raises_is_an_error_for_the_members(
     leader, follower = _joined(rig, 2)
     waiting = rig.send_sync(1, follower.member_id)
 
-    def fail(*_: object) -> None:
+    def fail(*_: object, **_fields: object) -> None:
         raise OSError("no space left on device")
 
     monkeypatch.setattr(rig.topic, "append", fail)

@@ -13,7 +13,7 @@ import pytest
 
 from ctrlchan.broker.coordinator.common.partitions import TopicPartition
 from ctrlchan.broker.coordinator.common.timing_wheel import TimingWheel
-from ctrlchan.broker.coordinator.common.topic import Appended, Record
+from ctrlchan.broker.coordinator.common.topic import Appended, BatchProducer, Record
 from ctrlchan.broker.coordinator.group.coordinator import GroupCoordinator
 from ctrlchan.broker.coordinator.group.requests import (
     CommitRequest,
@@ -47,8 +47,9 @@ class _SlowTopic(MemoryTopic):
         timestamp: int,
         acks: int,
         timeout_ms: int | None = None,
+        producer: BatchProducer | None = None,
     ) -> Future[Appended]:
-        result = super().append(partition, records, timestamp, acks).result()
+        result = super().append(partition, records, timestamp, acks, producer=producer).result()
         return self.pool.submit(lambda: result)
 
 

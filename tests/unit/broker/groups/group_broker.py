@@ -24,7 +24,7 @@ from ctrlchan.internal_topics import OFFSETS_TOPIC
 from ctrlchan.server.api import Reply, Request
 from tests.kafka.waiting import wait_until
 from tests.unit.broker.cores import storing_core
-from tests.unit.broker.groups.partitions import FaultyPartitions
+from tests.unit.broker.groups.partitions import FaultyPartition, FaultyPartitions
 from tests.unit.broker.local_broker import (
     CORRELATION_ID,
     EPOCH,
@@ -64,8 +64,9 @@ def _known(entity: Any, fields: dict[str, Any]) -> Any:
 class GroupBroker:
     """Calls the APIs as a handler thread does. ``core.groups`` runs; TOPIC has the partitions 0 and 1."""
 
-    def __init__(self, core: StoringCore) -> None:
+    def __init__(self, core: StoringCore, offsets_partition: FaultyPartition) -> None:
         self.core = core
+        self.offsets_partition = offsets_partition
         self.local = LocalBroker(core)
 
     def send(self, api: str, version: int, *, host: str = "127.0.0.1", **fields: Any) -> Future[Any]:
@@ -156,33 +157,50 @@ class GroupBroker:
             "member_id": "",
             "retention_time": ms(-1),
         }
-        topics = tuple(
-            part(
-                "OffsetCommit",
-                version,
-                "OffsetCommitRequestTopic",
-                name=topic,
-                partitions=(
-                    part(
-                        "OffsetCommit",
-                        version,
-                        "OffsetCommitRequestPartition",
-                        partition_index=partition,
-                        committed_offset=offset,
-                        committed_leader_epoch=2,
-                        committed_metadata="note",
-                        commit_timestamp=-1,
-                    ),
-                ),
-            )
-            for (topic, partition), offset in offsets.items()
+        response = self.ask(
+            "OffsetCommit", version, topics=_topics("OffsetCommit", version, offsets), **{**usual, **fields}
         )
-        response = self.ask("OffsetCommit", version, topics=topics, **{**usual, **fields})
-        return {
-            (topic.name, one.partition_index): one.error_code.value
-            for topic in response.topics
-            for one in topic.partitions
+        return {(topic, partition): error for topic, partition, error in errors_of(response)}
+
+    def commit_in_transaction(
+        self, offsets: dict[tuple[str, int], int], version: int = 4, **fields: Any
+    ) -> list[tuple[str, int, int]]:
+        """Commit offsets in a transaction; return the error of each partition."""
+        usual = {
+            "group_id": GROUP,
+            "transactional_id": "tx",
+            "producer_id": 7,
+            "producer_epoch": 0,
+            "generation_id": -1,
+            "member_id": "",
+            "group_instance_id": None,
         }
+        topics = _topics("TxnOffsetCommit", version, offsets)
+        return errors_of(self.ask("TxnOffsetCommit", version, topics=topics, **{**usual, **fields}))
+
+
+def _topics(api: str, version: int, offsets: dict[tuple[str, int], int]) -> tuple[Any, ...]:
+    return tuple(
+        part(
+            api,
+            version,
+            f"{api}RequestTopic",
+            name=topic,
+            partitions=(
+                part(
+                    api,
+                    version,
+                    f"{api}RequestPartition",
+                    partition_index=partition,
+                    committed_offset=offset,
+                    committed_leader_epoch=2,
+                    committed_metadata="note",
+                    commit_timestamp=-1,
+                ),
+            ),
+        )
+        for (topic, partition), offset in offsets.items()
+    )
 
 
 def errors_of(response: Any) -> list[tuple[str, int, int]]:
@@ -213,7 +231,7 @@ def group_broker(
     core = storing_core(OURS, epoch=EPOCH, groups=groups, producer_ids=ids, controller=controller)
     groups.start()
     try:
-        broker = GroupBroker(core)
+        broker = GroupBroker(core, partitions.replicas[0])
         if leads:
             assert broker.local.update_metadata(Part(TOPIC, 0), Part(TOPIC, 1), Part(OFFSETS_TOPIC)) == 0
             groups.on_leader(0, 0)

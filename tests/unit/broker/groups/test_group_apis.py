@@ -43,6 +43,7 @@ RANGES = {
     "OffsetCommit": (8, 0, 9),
     "OffsetFetch": (9, 0, 9),
     "OffsetDelete": (47, 0, 0),
+    "TxnOffsetCommit": (28, 0, 4),
     "FindCoordinator": (10, 0, 6),
 }
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from ctrlchan.broker.config.transaction_config import TransactionConfig
 from ctrlchan.broker.coordinator.common.partitions import TopicPartition
 from ctrlchan.broker.coordinator.common.timing_wheel import TimingWheel
-from ctrlchan.broker.coordinator.common.topic import Appended, Record, StoredBatch
+from ctrlchan.broker.coordinator.common.topic import Appended, BatchProducer, Record, StoredBatch
 from ctrlchan.broker.coordinator.transaction.coordinator import TransactionCoordinator
 from ctrlchan.broker.coordinator.transaction.records import read_value
 from ctrlchan.broker.coordinator.transaction.requests import (
@@ -50,6 +50,7 @@ class MemoryTopic:
         timestamp: int,
         acks: int,
         timeout_ms: int | None = None,
+        producer: BatchProducer | None = None,
     ) -> Appended | Future[Appended]:
         result = Appended(self.error)
         if not self.error:
