@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "UInt32",
+    "concurrent_map_order",
     "java_map_order",
+    "long_hashes",
     "partition_hashes",
     "scala_map_order",
     "string_hashes",
@@ -45,6 +47,12 @@ def string_hashes(strings: Sequence[str]) -> UInt32:
         longer = np.flatnonzero(lengths > position)
         hashes[longer] = hashes[longer] * np.uint32(31) + units[starts[longer] + position]
     return hashes
+
+
+def long_hashes(values: Sequence[int]) -> UInt32:
+    """Return ``Long.hashCode`` of each, as uint32."""
+    longs = np.array(values, dtype=np.int64).view(np.uint64)
+    return (longs ^ (longs >> np.uint64(32))).astype(np.uint32)
 
 
 def topic_partition_hashes(topic_hashes: UInt32, partition: Int32) -> UInt32:
@@ -80,14 +88,28 @@ def scala_map_order(keys: Int64, hashes: UInt32) -> Int64:
     return puts[np.lexsort((spread.view(np.int32), spread & np.uint32(size - 1)))]
 
 
+def concurrent_map_order(keys: Int64, hashes: UInt32) -> Int64:
+    """Return the order of a ``java.util.concurrent.ConcurrentHashMap`` after these puts.
+
+    That is the order of a ``HashMap``, whose table doubles one entry later. A bucket whose entries moved from
+    a smaller table may have another order.
+    """
+    return _map_order(keys, hashes, full_at=0)
+
+
 def java_map_order(keys: Int64, hashes: UInt32) -> Int64:
     """Return the order of a ``java.util.HashMap`` after these puts: within a bucket by first put."""
+    return _map_order(keys, hashes, full_at=1)
+
+
+def _map_order(keys: Int64, hashes: UInt32, *, full_at: int) -> Int64:
+    """``full_at``: how many entries more than three quarters of its places double a table."""
     count = len(keys)
     if count < 2:
         return np.arange(count, dtype=np.int64)
     puts = np.sort(np.unique(keys, return_index=True)[1])
     size = _INITIAL_CAPACITY
-    while len(puts) > size * 3 // 4:
+    while len(puts) >= size * 3 // 4 + full_at:
         size *= 2
     spread = hashes[puts] ^ (hashes[puts] >> np.uint32(16))
     return puts[np.argsort(spread & np.uint32(size - 1), kind="stable")]

@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctrlchan.broker.metadata.jvm_order import (
+    concurrent_map_order,
     java_map_order,
+    long_hashes,
     partition_hashes,
     scala_map_order,
     string_hashes,
@@ -27,6 +29,17 @@ JAVA_WORDS = (
     "20 30 24 34 28 38 32 36 2 6 0 10 4 14 42 8 18 46 12 22 40 16 26 44 "
     "25 35 29 39 33 37 3 7 1 11 5 15 43 9 19 47 13 23 41 17 27 45 21 31"
 )
+# What a ConcurrentHashMap of OpenJDK 17 printed for the same keys, and for as many Longs, number i being
+# i * 7919 * 1000003, negative for an odd i.
+CONCURRENT_WORDS = SCALA_WORDS
+CONCURRENT_LONGS = {
+    11: "0 8 5 7 6 4 3 10 2 9 1",
+    12: "0 5 7 11 3 10 1 8 6 4 2 9",
+    40: (
+        "0 37 29 5 7 11 33 14 10 22 32 21 1 38 28 39 6 24 20 34 35 2 13 30 16 19 27 25 12 3 17 15 8 36 4 18 "
+        "26 9 23 31"
+    ),
+}
 
 
 def unsigned(number: int) -> int:
@@ -97,6 +110,14 @@ def test_maps_against_a_real_jvm() -> None:
     keys = np.arange(48, dtype=np.int64)
     assert scala_map_order(keys, hashes).tolist() == [int(word) for word in SCALA_WORDS.split()]
     assert java_map_order(keys, hashes).tolist() == [int(word) for word in JAVA_WORDS.split()]
+    assert concurrent_map_order(keys, hashes).tolist() == [int(word) for word in CONCURRENT_WORDS.split()]
+
+
+@pytest.mark.parametrize(("count", "words"), CONCURRENT_LONGS.items())
+def test_longs_against_a_real_jvm(count: int, words: str) -> None:
+    longs = [number * 7919 * 1000003 * (-1) ** number for number in range(count)]
+    order = concurrent_map_order(np.arange(count, dtype=np.int64), long_hashes(longs))
+    assert order.tolist() == [int(word) for word in words.split()]
 
 
 @pytest.mark.parametrize(
