@@ -1,4 +1,4 @@
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
 from ctrlchan.broker.log._batches cimport Appended
 from ctrlchan.broker.handlers._hot cimport HotApi
@@ -30,6 +30,10 @@ cdef struct Part:
 cdef struct Produce:
     int acks
     int32_t timeout_ms
+    bint has_transactional_id
+    # Of the transactional batches; -1: there is none so far
+    int64_t producer_id
+    int16_t producer_epoch
     int32_t count
     int32_t room
     int32_t pending

@@ -4,6 +4,9 @@ A request is read and checked whole before anything is appended. If anything abo
 unknown partition, a batch that is refused, a wrong body), the request queue gets it, and ``produce.py`` answers.
 What can go wrong after that is what only the append knows: another leader, sequence numbers, a failed disk.
 
+A transactional batch is appended here while its producer has a transaction in the partition. The first one goes to the
+request queue, because the coordinator is asked for it (KIP-890).
+
 With acks=-1 the request is parked until the high watermark has reached the end of its records in each partition
 (DelayedProduce). Sources: KafkaApis.handleProduceRequest, ReplicaManager.appendRecords, kafka.server.DelayedProduce.
 
@@ -20,9 +23,9 @@ from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, memset
 
 from ctrlchan._c.atomics cimport count_shared, counted
-from ctrlchan._c.bytes cimport put_i16, put_i32, put_i64, put_uvarint, uvarint_size
+from ctrlchan._c.bytes cimport get_i16, get_i64, put_i16, put_i32, put_i64, put_uvarint, uvarint_size
 from ctrlchan._c.error_codes cimport NONE, NOT_LEADER_OR_FOLLOWER, REQUEST_TIMED_OUT
-from ctrlchan.broker.log._batches cimport CLIENT, TRANSACTIONAL, Rules, check_batches
+from ctrlchan.broker.log._batches cimport CLIENT, PRODUCER_EPOCH_AT, PRODUCER_ID_AT, TRANSACTIONAL, Rules, check_batches
 from ctrlchan.broker.log._producers cimport NO_GUARD
 from ctrlchan.broker.metadata._snapshot cimport CurrentMetadata, release_snapshot, take_snapshot
 from ctrlchan.server._processor cimport (
@@ -62,6 +65,7 @@ from ctrlchan.broker.replica._partition_state cimport (
     find_partition,
     is_acknowledged,
     lock_partition,
+    needs_no_verification,
     records_before_flush,
     release_partition,
     unlock_partition,
@@ -83,6 +87,7 @@ cdef enum:
     NO_ACKS = 0
     LEADER = 1
     ALL = -1
+    NO_PRODUCER_ID = -1
 
 
 # -- parts
@@ -158,6 +163,23 @@ cdef void end_produce(Produce* produce) noexcept nogil:
 # -- reading
 
 
+cdef bint belongs_to_transaction(Produce* produce, const Part* part) noexcept nogil:
+    """Return whether a transactional batch may be appended without a question to the coordinator.
+
+    All such batches of a request are of one producer, which a request without a transactional id does not have.
+    """
+    cdef int64_t producer_id = get_i64(part.records + PRODUCER_ID_AT)
+    cdef int16_t epoch = get_i16(part.records + PRODUCER_EPOCH_AT)
+    if not produce.has_transactional_id or producer_id < 0:
+        return False
+    if produce.producer_id == NO_PRODUCER_ID:
+        produce.producer_id, produce.producer_epoch = producer_id, epoch
+    return (
+        producer_id == produce.producer_id and epoch == produce.producer_epoch
+        and needs_no_verification(part.partition, producer_id)
+    )
+
+
 cdef bint read_part(
     Table* table, Produce* produce, Cursor* c, const uint8_t* name, int64_t name_size, Rules* rules
 ) noexcept nogil:
@@ -195,7 +217,7 @@ cdef bint read_part(
         and check_batches(records, size, &own, &part.appended) == NONE
         and part.appended.count <= at_most
         and not part.appended.needs_decompression
-        and not part.appended.header_attributes & TRANSACTIONAL
+        and (not part.appended.header_attributes & TRANSACTIONAL or belongs_to_transaction(produce, part))
     )
 
 
@@ -211,7 +233,8 @@ cdef bint read_request(
     rules.now_ms, rules.refuses_zstd = now_ms, header.version < ZSTD_FROM
     read_string(&c, &size)
     produce.acks, produce.timeout_ms = read_i16(&c), read_i32(&c)
-    if size >= 0 or not ALL <= produce.acks <= LEADER:
+    produce.has_transactional_id, produce.producer_id = size >= 0, NO_PRODUCER_ID
+    if not ALL <= produce.acks <= LEADER:
         return False
     topics = read_size(&c, False)
     while topics > 0:

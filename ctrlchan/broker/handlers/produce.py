@@ -5,15 +5,16 @@ that is unusual. Errors, their order and the fields beside them are Kafka's:
 ``KafkaApis.handleProduceRequest``, ``ReplicaManager.appendRecords``. Of two entries for one partition the
 last counts, as in Kafka's map.
 
-Transactions are refused: no producer has been given an id for one. Records of format 0 and 1, which only
-versions 0 to 2 may carry, are refused too. These versions are announced because librdkafka compresses nothing
-for a broker without them.
+The first batch of a transaction in a partition is appended when the coordinator has confirmed it
+(``produce_verification.py``). Records of format 0 and 1, which only versions 0 to 2 may carry, are refused.
+These versions are announced because librdkafka compresses nothing for a broker without them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from concurrent.futures import Future
+from functools import partial
 from typing import Final
 
 from ctrlchan.broker.handlers.current_leaders import CurrentLeader, CurrentLeaders
@@ -26,9 +27,10 @@ from ctrlchan.broker.handlers.produce_records import (
     is_transactional,
 )
 from ctrlchan.broker.handlers.produce_response import Key, ProduceResponse
+from ctrlchan.broker.handlers.produce_verification import Verified, Verifier, verify
 from ctrlchan.broker.replica._partitions import ProduceResult
 from ctrlchan.broker.storing_core import StoringCore
-from ctrlchan.errors import DecodeError, ErrorCode, ProtocolError
+from ctrlchan.errors import DecodeError, ErrorCode, KafkaError, ProtocolError
 from ctrlchan.internal_topics import INTERNAL_TOPICS
 from ctrlchan.server.api import Api, Reply, Request
 from ctrlchan.server.futures import then, when_done
@@ -39,8 +41,6 @@ __all__ = ["API"]
 _FLEXIBLE_FROM: Final = 9
 _CURRENT_LEADER_FROM: Final = 10
 _ADMIN_CLIENT: Final = b"__admin_client"
-_TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Final = 53
-_NO_TRANSACTIONS: Final = "transactions are not supported"
 
 
 def _handle(core: StoringCore, request: Request) -> Future[Reply]:
@@ -53,26 +53,34 @@ def _handle(core: StoringCore, request: Request) -> Future[Reply]:
     if None in entries.values():
         # Kafka has no answer to this either.
         raise DecodeError("null for records", api="ProduceRequest", version=request.version)
-    timeout_ms = int(body.timeout.total_seconds() * 1000)
-    results: dict[Key, ProduceResult | Future[ProduceResult]]
+    transactional_id: str | None = getattr(body, "transactional_id", None)
+    refusal: ProduceResult | None = None
     if not all(map(begins_as_batch, entries.values())):
         # Kafka looks for transactions first, and fails there.
         refusal = ProduceResult(ErrorCode.CORRUPT_MESSAGE, error_message="records that are no batch")
-        results = dict.fromkeys(entries, refusal)
-    elif getattr(body, "transactional_id", None) is not None or any(map(is_transactional, entries.values())):
-        refusal = ProduceResult(_TRANSACTIONAL_ID_AUTHORIZATION_FAILED, error_message=_NO_TRANSACTIONS)
-        results = dict.fromkeys(entries, refusal)
+    elif transactional_id is None and any(map(is_transactional, entries.values())):
+        refusal = ProduceResult(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     elif request.version < ZSTD_FROM and any(
         has_unknown_codec(records) and _is_known(core, key) for key, records in entries.items()
     ):
         # Kafka looks whether it is zstd, and fails.
-        results = dict.fromkeys(entries, ProduceResult(ErrorCode.UNKNOWN_SERVER_ERROR))
-    else:
-        results = {
-            key: _append(core, request, key, records, body.acks, timeout_ms)
-            for key, records in entries.items()
-        }
-    return _when_done(core, request, body.acks, results)
+        refusal = ProduceResult(ErrorCode.UNKNOWN_SERVER_ERROR)
+    if refusal is not None:
+        return _when_done(core, request, body.acks, dict.fromkeys(entries, refusal))
+    append = partial(_append_all, core, request, body.acks, int(body.timeout.total_seconds() * 1000), entries)
+    if transactional_id is None:
+        return append(Verified({}, {}))
+    whole = {
+        key: records
+        for key, records in entries.items()
+        if _is_known(core, key) and not error_of_records(records, request.version)
+    }
+    try:
+        verified = verify(core.partitions, _verifier(core), transactional_id, request.version, whole)
+    except KafkaError as error:
+        refusal = ProduceResult(error.code, error_message=error.message)
+        return _when_done(core, request, body.acks, dict.fromkeys(entries, refusal))
+    return then(verified, append)
 
 
 API = Api(
@@ -86,10 +94,33 @@ API = Api(
 )
 
 
+def _verifier(core: StoringCore) -> Verifier | None:
+    """Return what asks the coordinators of transactions, or None if there is nobody to ask."""
+    transactions = getattr(core, "transactions", None)
+    return None if transactions is None else transactions.verifier
+
+
+def _append_all(
+    core: StoringCore,
+    request: Request,
+    acks: int,
+    timeout_ms: int,
+    entries: Mapping[Key, bytes],
+    verified: Verified,
+) -> Future[Reply]:
+    """Append the records of all partitions that are not refused; return the reply."""
+    results: dict[Key, ProduceResult | Future[ProduceResult]] = {
+        key: verified.refused.get(key)
+        or _append(core, request, key, records, acks, timeout_ms, verified.guards.get(key, 0))
+        for key, records in entries.items()
+    }
+    return _when_done(core, request, acks, results)
+
+
 def _append(
-    core: StoringCore, request: Request, key: Key, records: bytes, acks: int, timeout_ms: int
+    core: StoringCore, request: Request, key: Key, records: bytes, acks: int, timeout_ms: int, guard: int
 ) -> ProduceResult | Future[ProduceResult]:
-    """Append the records of one partition, or return the error."""
+    """Append the records of one partition, or return the error. ``guard``: of its verification, or 0."""
     partition = core.partitions.get(*key)
     if partition is None and not _is_known(core, key):
         return ProduceResult(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -106,7 +137,11 @@ def _append(
     if partition is None:
         return ProduceResult(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     appended: Future[ProduceResult] = partition.append_records(
-        records, required_acks=acks, timeout_ms=timeout_ms, refuses_zstd=request.version < ZSTD_FROM
+        records,
+        required_acks=acks,
+        timeout_ms=timeout_ms,
+        refuses_zstd=request.version < ZSTD_FROM,
+        verification_guard=guard,
     )
     return appended
 

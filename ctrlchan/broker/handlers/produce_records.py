@@ -7,17 +7,19 @@ All else is checked where they are appended. Source: ``ProduceRequest.validateRe
 from __future__ import annotations
 
 import struct
-from typing import Final
+from typing import Final, NamedTuple
 
 from ctrlchan.errors import ErrorCode
 
 __all__ = [
     "FORMAT_2_FROM",
     "ZSTD_FROM",
+    "BatchProducer",
     "begins_as_batch",
     "error_of_records",
     "has_unknown_codec",
     "is_transactional",
+    "transactional_producer",
 ]
 
 #: Versions of Produce from which on records have format 2, and may be compressed by zstd.
@@ -26,11 +28,22 @@ ZSTD_FROM: Final = 7
 
 #: Base offset, length, leader epoch, magic, CRC, attributes of a batch.
 _HEAD: Final = struct.Struct(">qiibIh")
+#: Producer id, producer epoch, base sequence, and where they are.
+_PRODUCER: Final = struct.Struct(">qhi")
+_PRODUCER_AT: Final = 43
 _LEAST_LENGTH: Final = 14  # of a batch of any format
 _OFFSET_AND_LENGTH: Final = 12
 _HEADER_LENGTH: Final = 49  # of a batch of format 2
 _COMPRESSION, _TRANSACTIONAL, _ZSTD = 0x07, 0x10, 4
 _FORMAT: Final = 2
+
+
+class BatchProducer(NamedTuple):
+    """What the header of a batch says of its producer."""
+
+    id: int
+    epoch: int
+    base_sequence: int
 
 
 def begins_as_batch(records: bytes) -> bool:
@@ -44,6 +57,14 @@ def begins_as_batch(records: bytes) -> bool:
 def is_transactional(records: bytes) -> bool:
     """Whether the first batch is of format 2 and part of a transaction."""
     return bool(_attributes(records) & _TRANSACTIONAL)
+
+
+def transactional_producer(records: bytes) -> BatchProducer | None:
+    """Return the producer of a whole batch, or None if the batch is no part of a transaction."""
+    if not is_transactional(records):
+        return None
+    producer = BatchProducer(*_PRODUCER.unpack_from(records, _PRODUCER_AT))
+    return producer if producer.id >= 0 else None
 
 
 def has_unknown_codec(records: bytes) -> bool:

@@ -7,12 +7,14 @@ cdef enum:
     # Bytes of a control batch with the end of a transaction
     MARKER_BYTES = 78
     OFFSET_AND_LENGTH_BYTES = 12
-    # Where fields are that are changed in place.
+    # Where fields are that are read alone, or changed in place.
     LEADER_EPOCH_AT = 12
     CRC_AT = 17
     ATTRIBUTES_AT = 21
     BASE_TIMESTAMP_AT = 27
     MAX_TIMESTAMP_AT = 35
+    PRODUCER_ID_AT = 43
+    PRODUCER_EPOCH_AT = 51
 
     # Attributes of a batch.
     COMPRESSION = 0x07

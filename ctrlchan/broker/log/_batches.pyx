@@ -83,8 +83,8 @@ cdef void read_batch(const uint8_t* data, Batch* batch) noexcept nogil:
     batch.last_offset_delta = get_i32(data + 23)
     batch.base_timestamp = get_i64(data + 27)
     batch.max_timestamp = get_i64(data + MAX_TIMESTAMP_AT)
-    batch.producer_id = get_i64(data + 43)
-    batch.producer_epoch = get_i16(data + 51)
+    batch.producer_id = get_i64(data + PRODUCER_ID_AT)
+    batch.producer_epoch = get_i16(data + PRODUCER_EPOCH_AT)
     batch.base_sequence = get_i32(data + 53)
     batch.count = get_i32(data + 57)
 
@@ -331,8 +331,8 @@ cdef void write_marker(
     put_i16(data + ATTRIBUTES_AT, TRANSACTIONAL | CONTROL)
     put_i64(data + BASE_TIMESTAMP_AT, marker.timestamp)
     put_i64(data + MAX_TIMESTAMP_AT, marker.timestamp)
-    put_i64(data + 43, producer_id)
-    put_i16(data + 51, producer_epoch)
+    put_i64(data + PRODUCER_ID_AT, producer_id)
+    put_i16(data + PRODUCER_EPOCH_AT, producer_epoch)
     put_i32(data + 53, NO_SEQUENCE)
     put_i32(data + 57, 1)
     # A record of 16 bytes; attributes and deltas are 0

@@ -35,6 +35,7 @@ cdef class Log:
     cdef int append_leader(
         self, uint8_t* data, Appended* appended, int32_t leader_epoch, int origin, int64_t guard, int64_t now_ms
     ) noexcept nogil
+    cdef bint is_in_transaction(self, int64_t producer_id) noexcept nogil
     cdef int verify_producer(
         self, int64_t producer_id, int16_t epoch, int32_t sequence, int64_t now_ms, int64_t* guard
     ) noexcept nogil

@@ -288,6 +288,14 @@ cdef class Log:
             unlock(&self.mutex)
         return describe_producers(copied, count)
 
+    cdef bint is_in_transaction(self, int64_t producer_id) noexcept nogil:
+        """Return whether a producer has a transaction here that has not ended."""
+        cdef bint is_open
+        lock(&self.mutex)
+        is_open = self.local.producers.has_open_transaction(producer_id)
+        unlock(&self.mutex)
+        return is_open
+
     cdef int verify_producer(
         self, int64_t producer_id, int16_t epoch, int32_t sequence, int64_t now_ms, int64_t* guard
     ) noexcept nogil:

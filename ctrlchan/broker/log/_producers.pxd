@@ -96,7 +96,7 @@ cdef class ProducerStates:
     ) noexcept nogil
     cdef void update(self, const ProducerUpdate* update) noexcept nogil
     cdef int64_t verify(self, int64_t producer_id, int16_t epoch, int32_t sequence, int64_t now_ms) noexcept nogil
-    cdef bint has_open_transaction(self, int64_t producer_id, int16_t epoch) noexcept nogil
+    cdef bint has_open_transaction(self, int64_t producer_id) noexcept nogil
     cdef void expire(self, int64_t now_ms) noexcept nogil
     cdef bint reserve(self) noexcept nogil
     cdef void put(self, const Producer* producer) noexcept nogil

@@ -247,21 +247,18 @@ cdef class ProducerStates:
 
         NOT_VERIFIED: there is no memory for it. Source: UnifiedLog.maybeStartTransactionVerification.
         """
-        cdef const Producer* producer
         cdef const Verification* verification
-        require_mutex(self.mutex)
-        producer = self.find(producer_id)
-        if producer != NULL and producer.txn_first_offset != NO_OFFSET:
+        if self.has_open_transaction(producer_id):
             return NO_GUARD
         verification = begin_verification(&self.verifications, producer_id, epoch, sequence, now_ms)
         return NOT_VERIFIED if verification == NULL else verification.guard
 
-    cdef bint has_open_transaction(self, int64_t producer_id, int16_t epoch) noexcept nogil:
-        """Return whether the producer has a transaction here, of this epoch."""
+    cdef bint has_open_transaction(self, int64_t producer_id) noexcept nogil:
+        """Return whether the producer has a transaction here that has not ended."""
         cdef const Producer* producer
         require_mutex(self.mutex)
         producer = self.find(producer_id)
-        return producer != NULL and producer.txn_first_offset != NO_OFFSET and producer.epoch == epoch
+        return producer != NULL and producer.txn_first_offset != NO_OFFSET
 
     cdef int check(
         self, const uint8_t* data, const Batch* batch, int origin, int64_t guard, ProducerUpdate* update

@@ -188,6 +188,9 @@ cdef void append_marker_to_leader(
     PartitionState* partition, int64_t producer_id, int16_t producer_epoch, const Marker* marker, int required_acks,
     AppendResult* result
 ) noexcept nogil
+# Return whether a transactional batch of a producer needs no verification: it has a transaction here, or transactions are
+# not verified. Takes the mutex.
+cdef bint needs_no_verification(PartitionState* partition, int64_t producer_id) noexcept nogil
 # Begin the verification of a producer's transaction; find its guard, NO_GUARD if none is needed. Takes the mutex. Returns
 # an error code.
 cdef int16_t verify_producer(

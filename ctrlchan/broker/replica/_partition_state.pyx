@@ -458,6 +458,16 @@ cdef void append_marker_to_leader(
         append_to_leader(p, data, &appended, COORDINATOR, NO_GUARD, required_acks, marker.timestamp, result)
 
 
+cdef bint needs_no_verification(PartitionState* p, int64_t producer_id) noexcept nogil:
+    cdef bint is_open
+    if not p.table.verifies_transactions:
+        return True
+    lock_partition(p)
+    is_open = error_of_leader(p, 0) == NONE and (<Log>p.log).is_in_transaction(producer_id)
+    unlock_partition(p)
+    return is_open
+
+
 cdef int16_t verify_producer(
     PartitionState* p, int64_t producer_id, int16_t epoch, int32_t sequence, int64_t* guard
 ) noexcept nogil:

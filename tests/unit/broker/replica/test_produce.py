@@ -252,6 +252,7 @@ def test_the_end_of_the_server_answers_parked_requests(tmp_path: Path) -> None:
 PLAIN = batch([b"x"])
 GZIP = PlainBatch(PLAIN[61:], 1, attributes=1).encoded()
 TRANSACTIONAL = PlainBatch(PLAIN[61:], 1, attributes=0x10, producer_id=1).encoded()
+IN_TRANSACTION = batch([b"x"], attributes=0x10, producer_id=1, producer_epoch=0, sequence=0)
 
 UNUSUAL = {
     "a version that is not served": b"\0\0\0\x0c" + produce_frame(9, [])[4:],
@@ -262,7 +263,6 @@ UNUSUAL = {
     "an internal topic": produce_frame(9, [("__consumer_offsets", [(0, PLAIN)])]),
     "compressed records": produce_frame(9, [("t", [(0, GZIP)])]),
     "transactional records": produce_frame(9, [("t", [(0, TRANSACTIONAL)])]),
-    "a transactional id": produce_frame(9, [("t", [(0, PLAIN)])], transactional_id="tx"),
     "a topic without partitions": produce_frame(9, [("t", [(0, PLAIN)]), ("u", [])]),
     "no records": produce_frame(9, [("t", [(0, b"")])]),
     "null for records": produce_frame(9, [("t", [(0, None)])]),
@@ -336,6 +336,11 @@ def test_a_partition_twice_is_found_while_another_processor_appends_to_it(tmp_pa
 FRAMES = [
     produce_frame(version, [("t", [(0, PLAIN)]), ("u", [(0, PLAIN)])], acks=acks, timeout_ms=1)
     for version, acks in ((3, -1), (8, 1), (11, -1))
+] + [
+    produce_frame(
+        version, [("t", [(0, IN_TRANSACTION)]), ("u", [(0, PLAIN)])], transactional_id="tx", timeout_ms=1
+    )
+    for version in (3, 9)
 ]
 
 
@@ -344,8 +349,11 @@ FRAMES = [
 def test_no_frame_does_harm(server: ProduceServer, data: st.DataObject, frame: bytes) -> None:
     """Damaged frames are answered, queued or close their connection; the log stays readable."""
     if server.table.get("t", 0) is None:
-        server.lead()
+        begun = server.lead()
         server.lead("u")
+        server.table.verifies_transactions = True
+        guard = begun.begin_verification(1, 0, 0)
+        assert begun.append(IN_TRANSACTION, verification_guard=guard).result()[0] == 0
     damaged = bytearray(frame)
     for _ in range(data.draw(st.integers(0, 3))):
         at = data.draw(st.integers(4, len(damaged) - 1))

@@ -24,9 +24,10 @@ from tests.unit.broker.replica.serving import OTHER, OURS, outcomes, produce_fra
 from tests.unit.server.contexts import LOCAL_CLIENT
 
 SOON = 20.0
-NO_TRANSACTIONS = 53
+NO_PERMISSION = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 VERSIONS = range(12)
 PLAIN = batch([b"x"])
+TRANSACTIONAL = batch([b"x"], producer_id=7, producer_epoch=0, sequence=0, attributes=0x10)
 
 
 def endpoint(port: int) -> Endpoint:
@@ -163,7 +164,7 @@ REFUSED = {
     "a control batch": (altered(attributes=0x20), 9, ErrorCode.INVALID_RECORD, 0),
     "a damaged payload": (altered(attributes=1), 9, ErrorCode.UNKNOWN_SERVER_ERROR, 0),
     "a producer that is not known": (altered(producer_id=9, producer_epoch=0, base_sequence=3), 9, 0, 0),
-    "transactional records": (altered(attributes=0x10, producer_id=9), 9, NO_TRANSACTIONS, -1),
+    "transactional records": (altered(attributes=0x10, producer_id=9), 9, NO_PERMISSION, -1),
 }
 
 
@@ -204,9 +205,9 @@ def test_requests_as_a_whole(rig: Rig) -> None:
     assert outcomes(9, rig.ask(produce_frame(9, one, acks=2))) == [
         ("t", 0, ErrorCode.INVALID_REQUIRED_ACKS, -1)
     ]
-    assert outcomes(9, rig.ask(produce_frame(9, one, transactional_id="tx"))) == [
-        ("t", 0, NO_TRANSACTIONS, -1)
-    ]
+    # Kafka refuses the whole request as it refuses one without a permission.
+    two = [("t", [(0, PLAIN), (2, TRANSACTIONAL)])]
+    assert outcomes(9, rig.ask(produce_frame(9, two))) == [("t", n, NO_PERMISSION, -1) for n in (0, 2)]
     assert outcomes(9, rig.ask(produce_frame(9, []))) == []
     assert produced(9, rig.ask(produce_frame(9, [("t", [])]))).responses == ()
     # Of two entries the last counts.
