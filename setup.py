@@ -146,6 +146,7 @@ if not CHANNEL_ONLY:
             for name in ("_hot", "_produce", "_fetch")
         ),
         extension("ctrlchan.broker.handlers._group_messages", message_parts),
+        extension("ctrlchan.broker.handlers._transaction_messages", message_parts),
     ]
 
 # A build in place is a checkout's, which has the tests: no wheel has their extensions.

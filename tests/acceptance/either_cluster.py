@@ -28,6 +28,9 @@ _CONFIGS: Final = {
     "group.min.session.timeout.ms": "1000",
     "offsets.topic.num.partitions": "3",
     "offsets.topic.replication.factor": "3",
+    "transaction.state.log.num.partitions": "3",
+    # Kafka looks for transactions that are over time every 10 s.
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
     "log.cleaner.enable": "true",
     "log.cleaner.dedupe.buffer.size": "10485760",
 }

@@ -18,6 +18,7 @@ from tests.acceptance.same_answers import (
     malformed,
     producing,
     reading,
+    transacting,
 )
 from tests.acceptance.same_answers.both import Both, Script, both_brokers
 
@@ -28,6 +29,9 @@ CONFIGS: Final = {
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "1",
     "offsets.topic.replication.factor": "1",
+    "transaction.state.log.num.partitions": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
     "auto.create.topics.enable": "false",
     "log.index.size.max.bytes": "1048576",
 }
@@ -43,7 +47,6 @@ EXCEPTIONS: Final = {
     r"ApiVersions v\d .*\n    \.ApiKeys: [^;]*(; \.FinalizedFeaturesEpoch: Kafka 0, ours 'missing')?": (
         "fewer APIs are served: test_served_versions_are_kafkas; and there are no features"
     ),
-    r"InitProducerId v\d .*'label'.*\n    \.ErrorCode: Kafka 50, ours 31": "there are no transactions",
     r"(Incremental)?AlterConfigs v\d .*'ResourceType': 4.*'(retention.ms|no.such.config)'.*"
     r"\n    \.Responses\[0\]\.ErrorCode: Kafka 0, ours 42; [^;]*": (
         "configs of brokers that nothing reads are refused"
@@ -103,6 +106,15 @@ def both(kafka_jars_ready: None, tmp_path_factory: pytest.TempPathFactory) -> It
         grouping.static_members,
         grouping.committed_offsets,
         grouping.group_administration,
+        transacting.transaction_coordinators,
+        transacting.producers_of_transactions,
+        transacting.added_partitions,
+        transacting.ended_transactions,
+        transacting.fenced_producers,
+        transacting.transactional_records,
+        transacting.transactional_offsets,
+        transacting.looked_at_transactions,
+        transacting.written_markers,
         administration.topics,
         administration.acls,
         administration.altered_configs,

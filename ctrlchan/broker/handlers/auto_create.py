@@ -10,6 +10,8 @@ from time import monotonic_ns
 from typing import Final
 from weakref import WeakKeyDictionary
 
+from ctrlchan.broker.config.group_config import GroupConfig
+from ctrlchan.broker.config.transaction_config import TransactionConfig
 from ctrlchan.broker.controller_client import ControllerClient, NewTopic
 from ctrlchan.broker.storing_core import StoringCore
 from ctrlchan.config import table
@@ -84,12 +86,7 @@ def create_missing(core: StoringCore, names: Sequence[str]) -> Future[dict[str, 
     valid are first, as in Kafka.
     """
     invalid = [name for name in names if why_invalid(name)]
-    asked = {
-        name: create_topic(core, name)
-        for name in names
-        # A broker without transactions has no settings for their topic.
-        if name not in invalid and name != TRANSACTIONS_TOPIC
-    }
+    asked = {name: create_topic(core, name) for name in names if name not in invalid}
     result: Future[dict[str, int]] = Future()
 
     def answer(_: object) -> None:
@@ -111,17 +108,39 @@ def create_missing(core: StoringCore, names: Sequence[str]) -> Future[dict[str, 
 
 def _with_settings(core: StoringCore, name: str) -> NewTopic:
     """Return the topic with the broker's settings for it."""
-    if name != OFFSETS_TOPIC:
-        settings = core.settings.new_topics
-        return NewTopic(name, settings.num_partitions, settings.replication_factor)
-    config = core.groups.config
+    if name == OFFSETS_TOPIC:
+        return _offsets_topic(core.groups.config)
+    if name == TRANSACTIONS_TOPIC:
+        return _transactions_topic(core.transactions.config)
+    settings = core.settings.new_topics
+    return NewTopic(name, settings.num_partitions, settings.replication_factor)
+
+
+def _offsets_topic(config: GroupConfig) -> NewTopic:
+    """``GroupCoordinatorAdapter.offsetsTopicConfigs``."""
     return NewTopic(
-        name,
+        OFFSETS_TOPIC,
         config.offsets_topic_partitions,
         config.offsets_topic_replication_factor,
         {
             table.CLEANUP_POLICY.name: "compact",
             table.COMPRESSION_TYPE.name: "producer",
             table.SEGMENT_BYTES.name: str(config.offsets_topic_segment_bytes),
+        },
+    )
+
+
+def _transactions_topic(config: TransactionConfig) -> NewTopic:
+    """``TransactionStateManager.transactionTopicConfigs``."""
+    return NewTopic(
+        TRANSACTIONS_TOPIC,
+        config.topic_partitions,
+        config.topic_replication_factor,
+        {
+            table.UNCLEAN_LEADER_ELECTION_ENABLE.name: "false",
+            table.COMPRESSION_TYPE.name: "uncompressed",
+            table.CLEANUP_POLICY.name: "compact",
+            table.MIN_INSYNC_REPLICAS.name: str(config.topic_min_in_sync_replicas),
+            table.SEGMENT_BYTES.name: str(config.topic_segment_bytes),
         },
     )

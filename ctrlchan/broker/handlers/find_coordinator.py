@@ -1,8 +1,8 @@
-"""FindCoordinator (10) of a broker that stores records: the leader of a group's partition.
+"""FindCoordinator (10) of a broker that stores records: the leader of a group's or a transaction's partition.
 
-``__consumer_offsets`` is created when the first client asks. Coordinators of transactions are refused with a
-message, which clients show. ``KafkaApis.handleFindCoordinatorRequest`` and ``AutoTopicCreationManager`` of
-Kafka 3.9, without an authorizer.
+``__consumer_offsets`` and ``__transaction_state`` are created when the first client asks.
+``KafkaApis.handleFindCoordinatorRequest`` and ``AutoTopicCreationManager`` of Kafka 3.9, without an
+authorizer.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ctrlchan.broker.handlers.auto_create import create_topic
 from ctrlchan.broker.handlers.group_access import coordinator_of
 from ctrlchan.broker.storing_core import StoringCore
 from ctrlchan.errors import ErrorCode
-from ctrlchan.internal_topics import OFFSETS_TOPIC
+from ctrlchan.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from ctrlchan.rate_limit import LogRateLimit
 from ctrlchan.server.api import Api, Reply, Request
 from ctrlchan.server.kio_messages import ClientMessages, KioError
@@ -28,7 +28,6 @@ _LINES = LogRateLimit()
 
 _SEVERAL_KEYS_SINCE: Final = 4
 _NOT_AVAILABLE_TEXT: Final = "The coordinator is not available."
-_NO_TRANSACTIONS: Final = "Transactions are not supported by this broker"
 
 
 class _Type(IntEnum):
@@ -37,6 +36,9 @@ class _Type(IntEnum):
     GROUP = 0
     TRANSACTION = 1
     SHARE = 2
+
+
+_TYPES: Final = frozenset(_Type)
 
 
 class _Found(NamedTuple):
@@ -62,12 +64,12 @@ def _handle(core: StoringCore, request: Request) -> Reply:
         # Kafka's message of a success.
         fields = _fields(one, one.message or "NONE")
         return Reply(messages.response(**fields), error_code=int(one.error))
-    # Kafka has messages here only where the whole request fails. Clients show the one for transactions.
+    # Kafka has messages here only where the whole request fails.
     coordinators = tuple(
         messages.part(
             "Coordinator",
             key=key,
-            **_fields(one, "" if key_type in (_Type.GROUP, _Type.SHARE) else one.message),
+            **_fields(one, "" if key_type in _TYPES else one.message),
         )
         for key, one in zip(keys, found, strict=True)
     )
@@ -100,21 +102,21 @@ def _fields(found: _Found, message: str) -> dict[str, Any]:
 
 
 def _find(core: StoringCore, listener: str, key_type: int, key: str) -> _Found:
-    if key_type == _Type.TRANSACTION:
-        # Of the errors that end a producer in every client, the one whose message Java's and librdkafka show.
-        return _Found(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, _NO_TRANSACTIONS)
-    if key_type != _Type.GROUP:
+    if key_type == _Type.GROUP:
+        topic, partition = OFFSETS_TOPIC, coordinator_of(core).partition_for(key)
+    elif key_type == _Type.TRANSACTION:
+        topic, partition = TRANSACTIONS_TOPIC, core.transactions.coordinator.partition_for(key)
+    else:
         return _Found(ErrorCode.INVALID_REQUEST, f"There are no coordinators of type {key_type}")
-    partition = coordinator_of(core).partition_for(key)
-    if core.metadata.snapshot.has_topic(OFFSETS_TOPIC):
-        return _leader_of(core, listener, partition)
-    _create_offsets_topic(core)
+    if core.metadata.snapshot.has_topic(topic):
+        return _leader_of(core, listener, topic, partition)
+    _create(core, topic)
     return _NOT_AVAILABLE
 
 
-def _leader_of(core: StoringCore, listener: str, partition: int) -> _Found:
+def _leader_of(core: StoringCore, listener: str, topic: str, partition: int) -> _Found:
     with core.metadata.state.lock:
-        leader = core.metadata.snapshot.leader(OFFSETS_TOPIC, partition)
+        leader = core.metadata.snapshot.leader(topic, partition)
         nodes = core.metadata.nodes(listener)
     for node in nodes:
         if leader is not None and node.id == leader[0]:
@@ -122,11 +124,11 @@ def _leader_of(core: StoringCore, listener: str, partition: int) -> _Found:
     return _NOT_AVAILABLE
 
 
-def _create_offsets_topic(core: StoringCore) -> None:
-    """Let the controller create ``__consumer_offsets``. The client asks again until it is there."""
+def _create(core: StoringCore, topic: str) -> None:
+    """Let the controller create a coordinator's topic. The client asks again until it is there."""
     if core.controller is None:
         suffix = _LINES.admit(core.id, time.monotonic_ns())
         if suffix is not None:
-            _LOG.warning("broker %d: no controller can create %s%s", core.id, OFFSETS_TOPIC, suffix)
+            _LOG.warning("broker %d: no controller can create %s%s", core.id, topic, suffix)
         return
-    create_topic(core, OFFSETS_TOPIC)
+    create_topic(core, topic)

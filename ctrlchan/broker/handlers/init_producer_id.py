@@ -1,71 +1,62 @@
-"""InitProducerId (22): a producer id for an idempotent producer. Transactional ids are refused.
+"""InitProducerId (22): a producer id and an epoch, for transactional and for idempotent producers.
 
-The response has no message, so the reason is in the broker's log; FindCoordinator, which a transactional
-producer sends first, has one. ``KafkaApis.handleInitProducerIdRequest`` of Kafka 3.9, without an authorizer.
+``KafkaApis.handleInitProducerIdRequest`` of Kafka 3.9, without an authorizer.
 """
 
 from __future__ import annotations
 
 import logging
-import time
 from concurrent.futures import Future
 from typing import Final
 
+from ctrlchan.broker.coordinator.transaction.requests import InitResult, ProducerIdentity
+from ctrlchan.broker.handlers.group_access import milliseconds, when_answered
+from ctrlchan.broker.handlers.transaction_access import for_old_clients
 from ctrlchan.broker.storing_core import StoringCore
-from ctrlchan.errors import ErrorCode, KafkaError
-from ctrlchan.rate_limit import LogRateLimit
+from ctrlchan.errors import ErrorCode, IllegalStateError
 from ctrlchan.server.api import Api, Reply, Request
 from ctrlchan.server.kio_messages import ClientMessages, KioError
 
 __all__ = ["API"]
 
 _LOG = logging.getLogger("ctrlchan.broker")
-_LINES = LogRateLimit()
 
 _NO_ID: Final = -1
 _NO_EPOCH: Final = -1
-_FIRST_EPOCH: Final = 0
+#: The first version whose clients know PRODUCER_FENCED.
+_FENCED_SINCE: Final = 4
 
 
 def _handle(core: StoringCore, request: Request) -> Reply | Future[Reply]:
     messages = ClientMessages("init_producer_id", request.version)
     body = messages.decode(request)
+    producer_id = getattr(body, "producer_id", _NO_ID)
+    epoch = getattr(body, "producer_epoch", _NO_EPOCH)
 
-    def reply(error: int, producer_id: int = _NO_ID, epoch: int = _NO_EPOCH) -> Reply:
+    def reply(result: InitResult) -> Reply:
+        error = for_old_clients(result.error, request.version, _FENCED_SINCE)
         return Reply(
-            messages.response(error_code=KioError(error), producer_id=producer_id, producer_epoch=epoch),
+            messages.response(
+                error_code=KioError(error), producer_id=result.producer_id, producer_epoch=result.epoch
+            ),
             error_code=int(error),
         )
 
-    has_id = getattr(body, "producer_id", _NO_ID) != _NO_ID
-    has_epoch = getattr(body, "producer_epoch", _NO_EPOCH) != _NO_EPOCH
-    if has_id != has_epoch or body.transactional_id == "":
-        return reply(ErrorCode.INVALID_REQUEST)
-    if body.transactional_id is not None:
-        suffix = _LINES.admit(core.id, time.monotonic_ns())
-        if suffix is not None:
-            _LOG.warning(
-                "broker %d: transactional id %r is refused: transactions are not supported%s",
-                core.id,
-                body.transactional_id[:100],
-                suffix,
-            )
-        # librdkafka repeats its request after most other errors.
-        return reply(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    replied: Future[Reply] = Future()
-
-    def answer(taken: Future[int]) -> None:
-        failure = taken.exception()
-        if failure is None:
-            replied.set_result(reply(ErrorCode.NONE, taken.result(), _FIRST_EPOCH))
-        elif isinstance(failure, KafkaError):
-            replied.set_result(reply(failure.code))
-        else:
-            replied.set_exception(failure)
-
-    ids = core.producer_ids
-    ids.take().add_done_callback(answer)
-    return replied
+    if (producer_id == _NO_ID) != (epoch == _NO_EPOCH):
+        return reply(InitResult(ErrorCode.INVALID_REQUEST))
+    expected = None if producer_id == _NO_ID else ProducerIdentity(producer_id, epoch)
+    timeout = milliseconds(body.transaction_timeout)
+    try:
+        return when_answered(
+            lambda answer: core.transactions.coordinator.init_producer_id(
+                body.transactional_id, timeout, expected, answer
+            ),
+            reply,
+        )
+    except IllegalStateError:
+        # Kafka throws it for an exhausted epoch with another expected one.
+        _LOG.exception("broker %d: InitProducerId of %r", core.id, body.transactional_id)
+        return reply(InitResult(ErrorCode.UNKNOWN_SERVER_ERROR))
 
 
 API: Final = Api(

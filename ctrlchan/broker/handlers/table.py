@@ -6,11 +6,14 @@ from collections.abc import Mapping
 from typing import Final
 
 from ctrlchan.broker.handlers import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
     alter_configs,
     delete_records,
     describe_configs,
     describe_log_dirs,
     describe_producers,
+    end_txn,
     fetch,
     find_coordinator,
     forwarded,
@@ -22,6 +25,7 @@ from ctrlchan.broker.handlers import (
     metadata,
     offset_for_leader_epoch,
     produce,
+    transaction_administration,
     txn_offset_commit,
 )
 from ctrlchan.broker.handlers.control_table import CONTROL_APIS
@@ -30,7 +34,7 @@ from ctrlchan.server.api import Api
 from ctrlchan.server.apis import acls, describe_cluster
 from ctrlchan.server.apis.api_versions import with_api_versions
 
-__all__ = ["GROUP_APIS", "storing_apis"]
+__all__ = ["GROUP_APIS", "TRANSACTION_APIS", "storing_apis"]
 
 GROUP_APIS: Final[tuple[Api[StoringCore], ...]] = (
     *group_offsets.APIS,
@@ -38,6 +42,13 @@ GROUP_APIS: Final[tuple[Api[StoringCore], ...]] = (
     find_coordinator.API,
     *group_membership.APIS,
     *group_administration.APIS,
+)
+TRANSACTION_APIS: Final[tuple[Api[StoringCore], ...]] = (
+    init_producer_id.API,
+    add_partitions_to_txn.API,
+    add_offsets_to_txn.API,
+    end_txn.API,
+    *transaction_administration.APIS,
 )
 
 
@@ -55,7 +66,7 @@ def storing_apis(*, forwards: bool, alters_configs: bool) -> Mapping[int, Api[St
         *CONTROL_APIS,
         *GROUP_APIS,
         delete_records.API,
-        init_producer_id.API,
+        *TRANSACTION_APIS,
         offset_for_leader_epoch.API,
         *acls.APIS,
         describe_configs.API,

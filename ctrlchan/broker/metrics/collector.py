@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Final
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from ctrlchan.broker.metrics import groups, logs, purgatories, replicas, requests, threads, topics
+from ctrlchan.broker.metrics import (
+    groups,
+    logs,
+    purgatories,
+    replicas,
+    requests,
+    threads,
+    topics,
+    transactions,
+)
 from ctrlchan.broker.metrics.families import gauge
 
 if TYPE_CHECKING:
@@ -19,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BrokerMetrics"]
 
-_AREAS: Final = (topics, requests, threads, replicas, logs, groups, purgatories)
+_AREAS: Final = (topics, requests, threads, replicas, logs, groups, transactions, purgatories)
 
 
 class BrokerMetrics(Collector):

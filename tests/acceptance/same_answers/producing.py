@@ -192,11 +192,3 @@ def _describe(broker: Broker, topic: str) -> None:
         for name, partitions in ((topic, [0, 1, -1]), ("unknown", [0]), ("not a topic", [0]), (topic, [])):
             broker.ask("DescribeProducers", version, Topics=[{"Name": name, "PartitionIndexes": partitions}])
     broker.ask("DescribeProducers", 0, Topics=[])
-
-
-def transactional_records(broker: Broker) -> None:
-    """Records of transactions that nobody has begun."""
-    create_topic(broker, "transactions")
-    data: Any = plain("t", attributes=TRANSACTIONAL, producer_id=1, producer_epoch=0, base_sequence=0)
-    for version in _versions(broker):
-        broker.ask("Produce", version, **one_produce("transactions", data))

@@ -37,20 +37,37 @@ _IDS: Final = {
 }
 #: Fields with the time, the room of the disk, or a text for people: whether there is one is compared.
 _BLANKS: Final = frozenset(
-    {"BatchIndexErrorMessage", "ErrorMessage", "LogAppendTimeMs", "TotalBytes", "UsableBytes"}
+    {
+        "BatchIndexErrorMessage",
+        "ErrorMessage",
+        "LogAppendTimeMs",
+        "TotalBytes",
+        "TransactionStartTimeMs",
+        "UsableBytes",
+    }
 )
 #: Arrays in the order of a hash map of the JVM, by API, and what their elements are sorted by.
 _UNORDERED: Final[Mapping[str, Mapping[str, str]]] = {
+    "AddPartitionsToTxn": {
+        "ResultsByTransaction": "TransactionalId",
+        "ResultsByTopicV3AndBelow": "Name",
+        "TopicResults": "Name",
+        "ResultsByPartition": "PartitionIndex",
+    },
     "CreateTopics": {"Configs": "Name"},
     "DeleteGroups": {"Results": "GroupId"},
     "DescribeConfigs": {"Configs": "Name"},
     "DescribeGroups": {"Members": "MemberId"},
     "DescribeLogDirs": {"Topics": "Name", "Partitions": "PartitionIndex"},
+    "DescribeTransactions": {"Topics": "Topic", "Partitions": ""},
     "ElectLeaders": {"ReplicaElectionResults": "Topic", "PartitionResult": "PartitionId"},
     "JoinGroup": {"Members": "MemberId"},
     "ListGroups": {"Groups": "GroupId"},
+    "ListTransactions": {"TransactionStates": "TransactionalId", "UnknownStateFilters": ""},
     "OffsetCommit": {"Partitions": "PartitionIndex"},
     "OffsetFetch": {"Topics": "Name", "Partitions": "PartitionIndex"},
+    "TxnOffsetCommit": {"Topics": "Name", "Partitions": "PartitionIndex"},
+    "WriteTxnMarkers": {"Topics": "Name", "Partitions": "PartitionIndex"},
     "Produce": {"Responses": "Name", "PartitionResponses": "Index"},
 }
 

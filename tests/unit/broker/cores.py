@@ -42,7 +42,7 @@ def storing_core(
     given: dict[str, Any] = {field.name: None for field in fields(StoringCore)}
     del given["replicas"], given["lock"]
     given["settings"] = BrokerSettings.of({})
-    given |= parts | {"node": node, "metadata": PublishedMetadata(node.cluster_id)}
+    given |= {"metadata": PublishedMetadata(node.cluster_id)} | parts | {"node": node}
     if partitions is not None:
         given["replica_manager"] = SimpleNamespace(table=partitions)
     return StoringCore(**given)

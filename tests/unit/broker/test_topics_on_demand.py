@@ -42,4 +42,9 @@ def test_a_client_asks_again_for_a_topic_that_was_created(client: Connection) ->
 def test_the_answer_says_why_a_topic_is_not_created(client: Connection) -> None:
     assert errors(client, "__consumer_offsets") == {"__consumer_offsets": TOO_MANY_REPLICAS}
     assert errors(client, "unwanted", creates=False) == {"unwanted": UNKNOWN}
-    assert errors(client, "__transaction_state") == {"__transaction_state": UNKNOWN}
+
+
+def test_the_topic_of_transactions_is_created(client: Connection) -> None:
+    name = "__transaction_state"
+    assert errors(client, name) == {name: NO_LEADER_YET}
+    wait_until(lambda: errors(client, name, creates=False) == {name: 0}, what="it is there")

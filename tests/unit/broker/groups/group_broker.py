@@ -15,9 +15,11 @@ from kio.static.primitive import i32Timedelta
 
 from ctrlchan._codec import decode_request_header, encode_response_header
 from ctrlchan.broker.config.group_config import GroupConfig
+from ctrlchan.broker.config.transaction_config import TransactionConfig
 from ctrlchan.broker.coordinator.group_service import GroupService
-from ctrlchan.broker.handlers import init_producer_id
-from ctrlchan.broker.handlers.table import GROUP_APIS
+from ctrlchan.broker.coordinator.transaction_service import TransactionService
+from ctrlchan.broker.handlers.table import GROUP_APIS, TRANSACTION_APIS
+from ctrlchan.broker.metadata.published_metadata import PublishedMetadata
 from ctrlchan.broker.producer_ids import Block, ProducerIds, random_block
 from ctrlchan.broker.storing_core import StoringCore
 from ctrlchan.internal_topics import OFFSETS_TOPIC
@@ -41,7 +43,7 @@ TOPIC = "foo"
 DEADLINE = 60.0
 CONFIG = GroupConfig(min_session_timeout=1, initial_rebalance_delay=0, offsets_topic_partitions=1)
 
-_TABLE = {api.key: api for api in (*GROUP_APIS, init_producer_id.API)}
+_TABLE = {api.key: api for api in (*GROUP_APIS, *TRANSACTION_APIS)}
 HIGHEST = {api.name: api.highest for api in _TABLE.values()}
 KEYS = {api.name: api.key for api in _TABLE.values()}
 
@@ -228,8 +230,27 @@ def group_broker(
     partitions = FaultyPartitions(folder)
     groups = GroupService(config, partitions.get)
     ids = ProducerIds(random_block if allocate is None else allocate)
-    core = storing_core(OURS, epoch=EPOCH, groups=groups, producer_ids=ids, controller=controller)
+    metadata = PublishedMetadata("cluster")
+    transactions = TransactionService(
+        OURS,
+        TransactionConfig(topic_partitions=7, topic_replication_factor=2, topic_min_in_sync_replicas=1),
+        ids,
+        lambda _topic, _partition: None,
+        metadata,
+        "PLAINTEXT",
+        lambda _producer_id, _partitions, _commit: None,
+    )
+    core = storing_core(
+        OURS,
+        epoch=EPOCH,
+        groups=groups,
+        transactions=transactions,
+        producer_ids=ids,
+        controller=controller,
+        metadata=metadata,
+    )
     groups.start()
+    transactions.start()
     try:
         broker = GroupBroker(core, partitions.replicas[0])
         if leads:
@@ -240,5 +261,6 @@ def group_broker(
             )
         yield broker
     finally:
+        transactions.stop()
         groups.stop()
         partitions.close()

@@ -379,9 +379,3 @@ def test_an_idempotent_producer_gets_an_id(cluster: Cluster) -> None:
     with cluster.consumer("idempotent-group") as consumer:
         consumer.subscribe([topic])
         assert take([consumer], 40) == list(range(40))
-
-
-def test_a_transactional_producer_learns_why_it_is_refused(cluster: Cluster) -> None:
-    producer = Producer({"bootstrap.servers": cluster.address, "transactional.id": "mine", "log_level": 2})
-    with pytest.raises(KafkaException, match="Transactions are not supported by this broker"):
-        producer.init_transactions(DEADLINE)

@@ -12,7 +12,7 @@ import pytest
 from ctrlchan.broker.config.group_config import GroupConfig
 from ctrlchan.broker.controller_client import NewTopic
 from ctrlchan.errors import ErrorCode
-from ctrlchan.internal_topics import OFFSETS_TOPIC
+from ctrlchan.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, coordinator_partition
 from tests.unit.broker.groups.group_broker import GROUP, GroupBroker, group_broker
 from tests.unit.broker.local_broker import Part
 
@@ -67,7 +67,7 @@ def test_the_topic_cannot_be_created_without_a_controller(
     assert "no controller" in caplog.text
 
 
-def test_the_topic_is_created_when_a_client_asks(tmp_path: Path) -> None:
+def test_the_topics_are_created_when_a_client_asks(tmp_path: Path) -> None:
     class Controller:
         def __init__(self) -> None:
             self.asked: list[NewTopic] = []
@@ -79,16 +79,29 @@ def test_the_topic_is_created_when_a_client_asks(tmp_path: Path) -> None:
 
     controller = Controller()
     with group_broker(tmp_path, CONFIG, leads=False, controller=controller) as broker:
-        assert fields(find(broker, 6, GROUP)[0]) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1, "", -1)
-    configs = {"cleanup.policy": "compact", "compression.type": "producer", "segment.bytes": "104857600"}
-    assert controller.asked == [NewTopic(OFFSETS_TOPIC, 7, 2, configs)]
+        for key_type in (GROUPS, TRANSACTIONS):
+            [found] = find(broker, 6, "key", key_type=key_type)
+            assert fields(found) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1, "", -1)
+    configs = {"cleanup.policy": "compact", "segment.bytes": "104857600"}
+    of_transactions = {"unclean.leader.election.enable": "false", "min.insync.replicas": "1"}
+    assert controller.asked == [
+        NewTopic(OFFSETS_TOPIC, 7, 2, configs | {"compression.type": "producer"}),
+        NewTopic(TRANSACTIONS_TOPIC, 7, 2, configs | of_transactions | {"compression.type": "uncompressed"}),
+    ]
 
 
 @pytest.mark.parametrize("version", range(1, 7))
-def test_transactions_are_refused_with_a_message(broker: GroupBroker, version: int) -> None:
-    [found] = find(broker, version, "my-transactions", key_type=TRANSACTIONS)
-    assert fields(found) == (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, -1, "", -1)
-    assert "Transactions are not supported" in found.error_message
+def test_the_leader_of_the_transactions_partition(broker: GroupBroker, version: int) -> None:
+    # The topic has another number of partitions than the settings say.
+    parts = [Part(TRANSACTIONS_TOPIC, partition, leader=partition + 1) for partition in range(3)]
+    broker.local.update_metadata(*parts)
+    keys = ["mine", "another", "ω"] if version >= 4 else ["mine"]
+    found = find(broker, version, *keys, key_type=TRANSACTIONS)
+    for key, one in zip(keys, found, strict=True):
+        leader = coordinator_partition(key, 3) + 1
+        assert fields(one) == (0, leader, f"host-{leader}", 9000 + leader)
+        assert getattr(one, "key", key) == key
+        assert getattr(one, "error_message", "") == ("NONE" if version < 4 else "")
 
 
 @pytest.mark.parametrize("key_type", [SHARES, 3, -1])

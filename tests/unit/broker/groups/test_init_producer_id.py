@@ -1,4 +1,4 @@
-"""InitProducerId: ids for idempotent producers, no transactions."""
+"""InitProducerId: ids for idempotent producers, and transactional ids of other coordinators."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ from typing import Any
 
 import pytest
 
-from ctrlchan.broker.handlers import init_producer_id
 from ctrlchan.broker.producer_ids import Block
 from ctrlchan.errors import ErrorCode
-from ctrlchan.rate_limit import LogRateLimit
 from tests.unit.broker.groups.group_broker import DEADLINE, GroupBroker, group_broker, ms
 
 HIGHEST = 5
@@ -68,15 +66,6 @@ def test_an_id_without_an_epoch_is_invalid(broker: GroupBroker) -> None:
     assert answer(send(broker, HIGHEST, "")) == (ErrorCode.INVALID_REQUEST, -1, -1)
 
 
-def test_transactional_ids_are_refused(
-    broker: GroupBroker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Other tests of this process may have used up the lines of the limit.
-    monkeypatch.setattr(init_producer_id, "_LINES", LogRateLimit())
-    for version in range(HIGHEST + 1):
-        assert answer(send(broker, version, "my-transactions")) == (
-            ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
-            -1,
-            -1,
-        )
-    assert "'my-transactions' is refused: transactions are not supported" in caplog.text
+@pytest.mark.parametrize("version", range(HIGHEST + 1))
+def test_a_transactional_id_needs_its_coordinator(broker: GroupBroker, version: int) -> None:
+    assert answer(send(broker, version, "mine")) == (ErrorCode.NOT_COORDINATOR, -1, -1)
