@@ -244,9 +244,10 @@ class BrokerServer:
             table.get,
             metadata,
             self.config.listener,
-            lambda _producer_id, _partitions, _commit: None,
+            groups.coordinator.complete_transactions,
         )
         cleanup.callback(transactions.stop)
+        groups.verify_with(transactions.verifier)
         manager = ReplicaManager(
             table,
             logs,

@@ -74,9 +74,12 @@ class TransactionService:
         )
         leaders = PartitionLeaders(broker_id, find_partition, metadata, listener)
         find_address = partial(metadata.address_of, listener)
+        self.marker_appends = MarkerAppends(
+            find_partition, complete_groups, self._run_later, config.request_timeout
+        )
         self.markers = MarkerSender(
             broker_id,
-            MarkerAppends(find_partition, complete_groups, self._run_later, config.request_timeout),
+            self.marker_appends,
             leaders.for_marker,
             find_address,
             self._timers,
@@ -87,7 +90,7 @@ class TransactionService:
             config, self._log, producer_ids, self.markers, self._timers, now_ms
         )
         self.verifier = TransactionVerifier(
-            broker_id, self._coordinator, leaders.coordinator, find_address, config.request_timeout
+            broker_id, lambda: self.coordinator, leaders.coordinator, find_address, config.request_timeout
         )
         # How many partitions the topic has; 0 until that is known.
         self._partitions = 0

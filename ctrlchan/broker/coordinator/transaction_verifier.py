@@ -53,27 +53,28 @@ class LocalCoordinator(Protocol):
         transactional_id: str,
         producer: ProducerIdentity,
         partitions: Collection[TopicPartition],
-    ) -> Mapping[TopicPartition, int]: ...
+    ) -> Result: ...
 
 
 class _Answer(NamedTuple):
     """An answer: the error of all, and those of partitions by transactional id."""
 
-    error: int
+    error: ErrorCode
     errors: Mapping[str, Result]
 
 
 class TransactionVerifier:
     """Verifies transactions. Any thread may call every method.
 
-    ``find_coordinator`` returns the broker that leads a partition of ``__transaction_state``, or None: nobody
-    does. ``find_address`` returns where a broker listens, or None. ``timeout_ms``: request.timeout.ms.
+    ``coordinator`` returns that of this broker. ``find_coordinator`` returns the broker that leads a
+    partition of ``__transaction_state``, or None: nobody does. ``find_address`` returns where a broker
+    listens, or None. ``timeout_ms``: request.timeout.ms.
     """
 
     def __init__(
         self,
         broker_id: int,
-        coordinator: LocalCoordinator,
+        coordinator: Callable[[], LocalCoordinator],
         find_coordinator: Callable[[int], int | None],
         find_address: Callable[[int], Address | None],
         timeout_ms: int,
@@ -113,16 +114,17 @@ class TransactionVerifier:
         was not answered.
         """
         asked = Verification(transactional_id, producer, tuple(partitions), then, time.monotonic())
-        broker = self._find_coordinator(self._coordinator.partition_for(transactional_id))
+        coordinator = self._coordinator()
+        broker = self._find_coordinator(coordinator.partition_for(transactional_id))
         if broker is None:
             self._end(asked, asked.with_error(ErrorCode.COORDINATOR_NOT_AVAILABLE))
         elif broker == self._broker_id:
-            errors = self._coordinator.verify_partitions(transactional_id, producer, asked.partitions)
+            errors = coordinator.verify_partitions(transactional_id, producer, asked.partitions)
             self._end(asked, {one: error_for_producers(errors[one]) for one in asked.partitions})
         else:
             with self._lock:
                 if self._stopped:
-                    refused: tuple[Verification, int] | None = asked, ErrorCode.NETWORK_EXCEPTION
+                    refused: tuple[Verification, ErrorCode] | None = asked, ErrorCode.NETWORK_EXCEPTION
                 else:
                     refused = self._waiting.add(broker, asked)
             self._peers.wake(broker)
@@ -222,10 +224,18 @@ def _decode(answer: Answer) -> _Answer:
     response = decode_answer(_API, *answer)
     errors = {
         str(one.transactional_id): {
-            TopicPartition(str(topic.name), int(found.partition_index)): int(found.partition_error_code)
+            TopicPartition(str(topic.name), int(found.partition_index)): _known(found.partition_error_code)
             for topic in one.topic_results
             for found in topic.results_by_partition
         }
         for one in response.results_by_transaction
     }
-    return _Answer(int(response.error_code), errors)
+    return _Answer(_known(response.error_code), errors)
+
+
+def _known(code: int) -> ErrorCode:
+    """Return an error that brokers know. A coordinator has no reason for another one."""
+    try:
+        return ErrorCode(code)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR

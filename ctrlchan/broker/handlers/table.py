@@ -27,6 +27,7 @@ from ctrlchan.broker.handlers import (
     produce,
     transaction_administration,
     txn_offset_commit,
+    write_txn_markers,
 )
 from ctrlchan.broker.handlers.control_table import CONTROL_APIS
 from ctrlchan.broker.storing_core import StoringCore
@@ -73,6 +74,7 @@ def storing_apis(*, forwards: bool, alters_configs: bool) -> Mapping[int, Api[St
         describe_log_dirs.API,
         describe_cluster.API,
         describe_producers.API,
+        write_txn_markers.API,
     ]
     if forwards:
         apis += forwarded.APIS

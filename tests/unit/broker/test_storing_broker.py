@@ -134,14 +134,15 @@ def test_a_temporary_folder_goes_with_the_broker() -> None:
 def test_what_is_announced_is_served(broker: EmbeddedBroker) -> None:
     announced = ask(broker, 18, 0).api_keys
     keys = {api.api_key for api in announced}
-    # Produce, Fetch, groups, ids for producers; no transactions, no KRaft.
-    assert {0, 1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 12, 13, 14, 15, 16, 18, 21, 22, 23, 35, 60} <= keys
-    assert keys.isdisjoint({24, 25, 26, 27, 28, 52, 55})
+    # Produce, Fetch, groups, ids for producers, markers; no KRaft.
+    assert {0, 1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 12, 13, 14, 15, 16, 18, 21, 22, 23, 27, 28} <= keys
+    assert {35, 60} <= keys
+    assert keys.isdisjoint({52, 55})
     # A version that nobody knows is answered; other requests close the connection.
     unknown = client_frame(18, 0)
     unknown = unknown[:2] + (99).to_bytes(2, "big") + unknown[4:] + b"\0"
     assert int.from_bytes(exchange("127.0.0.1", broker.port, unknown)[4:6], "big") == 35
-    not_served, no_version = b"\0\x18\0\0" + bytes(20), b"\0\x03\0\x63" + bytes(20)
+    not_served, no_version = b"\0\x34\0\0" + bytes(20), b"\0\x03\0\x63" + bytes(20)
     for frame in (not_served, no_version, b"\0"):
         with pytest.raises(ConnectionError):
             exchange("127.0.0.1", broker.port, frame)

@@ -15,8 +15,8 @@ from ctrlchan.errors import ErrorCode
 
 __all__ = ["Result", "Verification", "Verifications", "error_for_producers", "results_of"]
 
-#: Error code of each partition.
-Result = Mapping[TopicPartition, int]
+#: Error of each partition.
+Result = Mapping[TopicPartition, ErrorCode]
 
 
 class Verification(NamedTuple):
@@ -28,7 +28,7 @@ class Verification(NamedTuple):
     then: Callable[[Result], None]
     asked_at: float
 
-    def with_error(self, error: int) -> Result:
+    def with_error(self, error: ErrorCode) -> Result:
         """Return the result that has one error for all partitions."""
         return dict.fromkeys(self.partitions, error)
 
@@ -39,7 +39,7 @@ class Verifications:
     def __init__(self) -> None:
         self._queues: dict[int, dict[str, Verification]] = {}
 
-    def add(self, broker: int, asked: Verification) -> tuple[Verification, int] | None:
+    def add(self, broker: int, asked: Verification) -> tuple[Verification, ErrorCode] | None:
         """Put a question into the next request to a broker.
 
         A transactional id is in a request once. Return the question that is answered at once with which
@@ -77,13 +77,13 @@ class Verifications:
         return [asked for queue in queues.values() for asked in queue.values()]
 
 
-def error_for_producers(error: int) -> int:
+def error_for_producers(error: ErrorCode) -> ErrorCode:
     """Return the error that a producer expects in place of a coordinator's."""
     return ErrorCode.INVALID_PRODUCER_EPOCH if error == ErrorCode.PRODUCER_FENCED else error
 
 
 def results_of(
-    asked: Collection[Verification], error: int, errors: Mapping[str, Result]
+    asked: Collection[Verification], error: ErrorCode, errors: Mapping[str, Result]
 ) -> list[tuple[Verification, Result]]:
     """Return the result of each question from a broker's answer.
 

@@ -31,10 +31,10 @@ PARTITIONS = tuple(TopicPartition("foo", number) for number in (1, 2, 3))
 BAR = TopicPartition("bar", 0)
 
 #: Transactional id -> error of each partition.
-Errors = Mapping[str, Mapping[TopicPartition, int]]
+Errors = Mapping[str, Mapping[TopicPartition, ErrorCode]]
 
 
-def all_with(error: int) -> dict[TopicPartition, int]:
+def all_with(error: ErrorCode) -> dict[TopicPartition, ErrorCode]:
     return dict.fromkeys(PARTITIONS, error)
 
 
@@ -90,7 +90,7 @@ def read(asked: Asked) -> dict[str, tuple[int, int, bool, dict[str, tuple[int, .
     }
 
 
-def answer(version: int, errors: Errors, error: int = 0) -> bytes:
+def answer(version: int, errors: Errors, error: ErrorCode = ErrorCode.NONE) -> bytes:
     """Return a response. ``error``: of all of it."""
 
     def part(kind: str, /, **fields: Any) -> Any:
@@ -131,7 +131,9 @@ def verified(asked: Asked) -> bytes:
         asked.version,
         {
             name: {
-                TopicPartition(topic, number): 0 for topic, numbers in topics.items() for number in numbers
+                TopicPartition(topic, number): ErrorCode.NONE
+                for topic, numbers in topics.items()
+                for number in numbers
             }
             for name, (*_, topics) in read(asked).items()
         },
@@ -149,14 +151,14 @@ class Coordinator:
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, ProducerIdentity, tuple[TopicPartition, ...]]] = []
-        self.error = 0
+        self.error = ErrorCode.NONE
 
     def partition_for(self, transactional_id: str) -> int:
         return int(transactional_id[-1])
 
     def verify_partitions(
         self, transactional_id: str, producer: ProducerIdentity, partitions: Collection[TopicPartition]
-    ) -> dict[TopicPartition, int]:
+    ) -> dict[TopicPartition, ErrorCode]:
         self.asked.append((transactional_id, producer, tuple(partitions)))
         return dict.fromkeys(partitions, self.error)
 
@@ -169,9 +171,9 @@ class Rig:
         #: By partition of ``__transaction_state``.
         self.leaders: dict[int, int | None] = {0: OTHER, 1: OURS, 2: THIRD}
         self.addresses: dict[int, Address] = {}
-        self.results: queue.Queue[tuple[str, Mapping[TopicPartition, int]]] = queue.Queue()
+        self.results: queue.Queue[tuple[str, Mapping[TopicPartition, ErrorCode]]] = queue.Queue()
         self.verifier = TransactionVerifier(
-            OURS, self.coordinator, self.leaders.get, self.addresses.get, 30_000
+            OURS, lambda: self.coordinator, self.leaders.get, self.addresses.get, 30_000
         )
 
     def verify(self, name: str, *partitions: TopicPartition, epoch: int = 0) -> None:
@@ -182,7 +184,7 @@ class Rig:
             lambda result: self.results.put((name, result)),
         )
 
-    def result(self) -> tuple[str, Mapping[TopicPartition, int]]:
+    def result(self) -> tuple[str, Mapping[TopicPartition, ErrorCode]]:
         return self.results.get(timeout=SECONDS)
 
 
@@ -198,7 +200,7 @@ def test_another_broker_is_asked(rig: Rig, highest: int) -> None:
     with broker(versions=(0, highest)) as other:
         rig.addresses[OTHER] = other.address
         rig.verify("txn0", *PARTITIONS, BAR)
-        assert rig.result() == ("txn0", {**all_with(0), BAR: 0})
+        assert rig.result() == ("txn0", {**all_with(ErrorCode.NONE), BAR: 0})
         [asked] = other.asked
         assert asked.version == min(highest, 5)
         assert read(asked) == {"txn0": (5, 0, True, {"foo": (1, 2, 3), "bar": (0,)})}
@@ -206,7 +208,7 @@ def test_another_broker_is_asked(rig: Rig, highest: int) -> None:
 
 def test_this_broker_is_asked_without_a_request(rig: Rig) -> None:
     rig.verify("txn1")
-    assert rig.results.get_nowait() == ("txn1", all_with(0))
+    assert rig.results.get_nowait() == ("txn1", all_with(ErrorCode.NONE))
     assert rig.coordinator.asked == [("txn1", ProducerIdentity(5, 0), PARTITIONS)]
     for error, shown in (
         (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH),
@@ -234,7 +236,7 @@ def test_one_request_of_a_broker_is_under_way(rig: Rig) -> None:
         rig.verify("second-0")
         rig.verify("third-0")
         rig.verify("other-2")
-        assert rig.result() == ("other-2", all_with(0))
+        assert rig.result() == ("other-2", all_with(ErrorCode.NONE))
         rig.verify("second-0", epoch=1)
         assert rig.result() == ("second-0", all_with(ErrorCode.INVALID_PRODUCER_EPOCH))
         go_on.set()
@@ -260,7 +262,7 @@ def test_a_broker_that_cannot_verify(rig: Rig, versions: tuple[int, int] | None)
         rig.addresses[OTHER] = old.address
         for _ in range(2):
             rig.verify("txn0")
-            assert rig.result() == ("txn0", all_with(0))
+            assert rig.result() == ("txn0", all_with(ErrorCode.NONE))
         assert old.asked == []
 
 
@@ -284,7 +286,7 @@ def test_a_broker_that_answers_garbage(rig: Rig, garbage: bytes) -> None:
         rig.verify("txn0")
         assert rig.result() == ("txn0", all_with(ErrorCode.NETWORK_EXCEPTION))
         rig.verify("txn0")
-        assert rig.result() == ("txn0", all_with(0))
+        assert rig.result() == ("txn0", all_with(ErrorCode.NONE))
 
 
 @pytest.mark.parametrize(
@@ -294,7 +296,7 @@ def test_a_broker_that_answers_garbage(rig: Rig, garbage: bytes) -> None:
         (ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.UNKNOWN_SERVER_ERROR),
     ],
 )
-def test_an_error_of_the_whole_answer(rig: Rig, error: int, shown: int) -> None:
+def test_an_error_of_the_whole_answer(rig: Rig, error: ErrorCode, shown: ErrorCode) -> None:
     with broker(lambda asked: answer(asked.version, {}, error)) as other:
         rig.addresses[OTHER] = other.address
         rig.verify("txn0")
@@ -302,12 +304,13 @@ def test_an_error_of_the_whole_answer(rig: Rig, error: int, shown: int) -> None:
 
 
 def test_errors_of_partitions(rig: Rig) -> None:
-    mixed = {PARTITIONS[0]: 0, PARTITIONS[1]: ErrorCode.INVALID_TXN_STATE, PARTITIONS[2]: 0}
+    none = ErrorCode.NONE
+    mixed = {PARTITIONS[0]: none, PARTITIONS[1]: ErrorCode.INVALID_TXN_STATE, PARTITIONS[2]: none}
     errors = {
         "a0": all_with(ErrorCode.PRODUCER_FENCED),
         "b0": mixed,
         "c0": all_with(ErrorCode.TRANSACTION_ABORTABLE),
-        "d0": {PARTITIONS[0]: 0, BAR: 0},
+        "d0": {PARTITIONS[0]: none, BAR: none},
     }
     with broker(lambda asked: answer(asked.version, errors)) as other:
         rig.addresses[OTHER] = other.address
@@ -326,7 +329,7 @@ def test_errors_of_partitions(rig: Rig) -> None:
 
 
 def test_an_answer_without_the_transaction(rig: Rig) -> None:
-    with broker(lambda asked: answer(asked.version, {"other": all_with(0)})) as other:
+    with broker(lambda asked: answer(asked.version, {"other": all_with(ErrorCode.NONE)})) as other:
         rig.addresses[OTHER] = other.address
         rig.verify("txn0")
         assert rig.result() == ("txn0", all_with(ErrorCode.NETWORK_EXCEPTION))
@@ -350,7 +353,7 @@ def test_a_caller_that_fails_keeps_nobody_from_an_answer(rig: Rig, caplog: pytes
         rig.addresses[OTHER] = other.address
         rig.verifier.verify("a0", ProducerIdentity(5, 0), PARTITIONS, fail)
         rig.verify("b0")
-        assert rig.result() == ("b0", all_with(0))
+        assert rig.result() == ("b0", all_with(ErrorCode.NONE))
     assert "after the verification of transactional id 'a0'" in caplog.text
 
 
