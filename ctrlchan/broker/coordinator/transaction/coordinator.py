@@ -122,11 +122,16 @@ class TransactionCoordinator:
         """Answer COORDINATOR_LOAD_IN_PROGRESS for a partition that this broker leads since epoch `epoch`.
 
         Return what loads it: it reads the whole partition, so it is called on a background thread. It returns
-        False if the log cannot be read, and may be called again. None: the partition is or was loaded, or the
-        epoch is old.
+        False if the log cannot be read, and may be called again. None: the partition is or was loaded in this
+        epoch, or the epoch is old.
         """
-        partition = self._registry.begin_loading(number, epoch)
-        return None if partition is None else partial(self._load, partition, self._now_ms())
+        begun = self._registry.begin_loading(number, epoch)
+        if begun is None:
+            return None
+        partition, earlier = begun
+        if earlier is not None:
+            self._forget(earlier)
+        return partial(self._load, partition, self._now_ms())
 
     def elected(self, number: int, epoch: int) -> None:
         """Load the transactional ids of a partition that this broker leads since leader epoch `epoch`."""
@@ -140,21 +145,22 @@ class TransactionCoordinator:
         Nothing is appended for them once this has returned.
         """
         partition = self._registry.take_away(number, epoch)
-        if partition is None:
-            return
+        if partition is not None:
+            self._forget(partition)
+
+    def _forget(self, partition: StatePartition) -> None:
         with partition:
             partition.is_active = False
             # Timers of transactions find that they are gone.
             partition.transactions, partition.idle = {}, {}
             if partition.expiration is not None:
                 partition.expiration.cancel()
-        self._markers.forget(number)
+        self._markers.forget(partition.number)
 
     def _load(self, partition: StatePartition, begun_ms: int) -> bool:
         number = partition.number
         if not self._registry.is_loading(partition):
             return True  # another broker leads it
-        self._markers.forget(number)
         try:
             transactions = load_transactions(
                 number, self._topic.read(number), lambda: self._registry.is_loading(partition)

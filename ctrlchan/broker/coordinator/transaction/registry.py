@@ -120,14 +120,18 @@ class TransactionRegistry:
         with self._lock:
             return bool(self._loading)
 
-    def begin_loading(self, number: int, epoch: int) -> StatePartition | None:
-        """Note that a partition is being loaded; return None if it is or was, and for an old epoch."""
+    def begin_loading(self, number: int, epoch: int) -> tuple[StatePartition, StatePartition | None] | None:
+        """Note that a partition is being loaded; return it, and what it had in an earlier epoch.
+
+        None: it is or was loaded in this epoch, or the epoch is old.
+        """
         with self._lock:
-            if not self._is_current(number, epoch) or number in self._partitions:
+            earlier = self._partitions.get(number)
+            if not self._is_current(number, epoch) or (earlier is not None and earlier.epoch >= epoch):
                 return None
             self._loading.add(number)
             partition = self._partitions[number] = StatePartition(number, epoch)
-            return partition
+            return partition, earlier
 
     def is_loading(self, partition: StatePartition) -> bool:
         """Whether the partition is being loaded, and was not taken away since that began."""

@@ -25,6 +25,8 @@ from tests.unit.broker.coordinator.support import START_MS, Answer
 ID = "transactional-id"
 TIMEOUT = 1_000
 FIRST, SECOND = TopicPartition("topic1", 0), TopicPartition("topic1", 1)
+BOTH = frozenset({FIRST, SECOND})
+ALONE = frozenset({FIRST})
 NONE = ErrorCode.NONE
 
 CONFIG = replace(TransactionConfig(), topic_partitions=2)
@@ -169,10 +171,6 @@ class Rig:
             self.timers.advance(due)
         self.now = until
         self.timers.advance(until / 1000)
-
-    @property
-    def partition_attributes(self) -> Transaction:
-        return self.transaction()
 
     def transaction(self, transactional_id: str = ID) -> Transaction:
         partition = self.coordinator._registry.find(transactional_id)

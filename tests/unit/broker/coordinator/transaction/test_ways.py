@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ctrlchan.broker.coordinator.transaction.requests import InitResult, ProducerIdentity
 from ctrlchan.errors import ErrorCode
-from tests.unit.broker.coordinator.transaction.support import FIRST, ID, NONE, SECOND, Rig
+from tests.unit.broker.coordinator.transaction.support import BOTH, FIRST, ID, NONE, SECOND, Rig
 
 
 def test_a_transaction_commits() -> None:
@@ -19,7 +19,7 @@ def test_a_transaction_commits() -> None:
     ended = rig.markers.write()
     assert ended.producer == ProducerIdentity(10, 0)
     assert ended.commit
-    assert ended.partitions == {FIRST, SECOND}
+    assert ended.partitions == BOTH
     assert (ended.transactional_id, ended.state_partition, ended.coordinator_epoch) == (ID, rig.number, 5)
     assert rig.topic.states() == ["Empty", "Ongoing", "Ongoing", "PrepareCommit", "CompleteCommit"]
     assert rig.end() is NONE
