@@ -24,15 +24,17 @@ T = TypeVar("T")
 #: Seconds that a call waits for the cluster, if no other time is given.
 SECONDS: Final = 10.0
 _PAUSE_SECONDS: Final = 0.02
-#: A topic whose leader is moving.
+#: A topic whose leader is moving, perhaps away from a broker that was killed.
 _RETRIABLE: Final = (
+    ErrorCode.NETWORK_EXCEPTION,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.LEADER_NOT_AVAILABLE,
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.REQUEST_TIMED_OUT,
 )
-#: What no request that changes something is tried again after: it may have had its effect.
+#: The same for a request that changes something: one without an answer may have had its effect.
 _MOVING: Final = (
+    ErrorCode.NETWORK_EXCEPTION,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.LEADER_NOT_AVAILABLE,
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -119,6 +121,7 @@ class ClusterCalls(BrokerProcesses):
         # Imported here: the messages of clients take time to import.
         from ctrlchan.embedded.records import PendingWrite
 
+        self._require_records()
         pending = PendingWrite(topic, [_encoded(one) for one in values], _encoded(key), partition, headers)
         return self._retried(lambda: pending.go_on(self._addresses()[0], timeout), _MOVING, timeout)
 
@@ -130,9 +133,10 @@ class ClusterCalls(BrokerProcesses):
         """
         from ctrlchan.embedded.records import read_topic
 
+        self._require_records()
         deadline = time.monotonic() + timeout
         # A leader that does not answer may have been killed a moment ago.
-        codes = _RETRIABLE if at_least else (ErrorCode.REQUEST_TIMED_OUT,)
+        codes = _RETRIABLE if at_least else (ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OUT)
         while True:
             found = self._retried(
                 lambda: read_topic(self._addresses()[0], topic), codes, deadline - time.monotonic()
@@ -150,6 +154,11 @@ class ClusterCalls(BrokerProcesses):
         from ctrlchan.embedded.groups import read_groups
 
         return self._retried(lambda: read_groups(self._addresses()), _MOVING, timeout)
+
+    def _require_records(self) -> None:
+        """Raise CtrlchanError for a cluster whose brokers store no records."""
+        if not all(config.log_dirs for child in self._children for config in child.configs):
+            raise CtrlchanError("the brokers of this cluster store no records: it was given log_dir=None")
 
     def _addresses(self) -> list[Address]:
         """Return host and port of each broker that lives. Raises CtrlchanError when there is none."""

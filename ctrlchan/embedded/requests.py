@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from functools import partial
+from time import monotonic
 from typing import Any, Final
 
-from ctrlchan.errors import ErrorCode, KafkaError
-from ctrlchan.peers.connection import Address
-from ctrlchan.peers.controller_connections import ControllerConnections
+from ctrlchan.errors import DecodeError, ErrorCode, KafkaError
+from ctrlchan.peers.connection import Address, PeerConnection
 from ctrlchan.peers.messages import decode_answer, encode_request, part
-from ctrlchan.peers.requests import OutgoingRequest
+from ctrlchan.server.api_names import api_name
 from ctrlchan.state.brokers import format_host_port
 
 __all__ = ["ask", "check", "topic_metadata"]
 
+_CLIENT_ID: Final = b"ctrlchan-cluster"
 #: Seconds until an answer; a broker may be busy, or a fault may delay it.
-_SECONDS: Final = 10.0
+_SECONDS: Final = 15.0
 #: API key and version; the highest whose headers have no tagged fields.
 _METADATA: Final = 3, 8
 
@@ -23,22 +23,32 @@ _METADATA: Final = 3, 8
 def ask(address: Address, api: str, key_and_version: tuple[int, int], **fields: Any) -> Any:
     """Return a broker's answer to one request, sent once. `api`: kio's name, such as "create_topics".
 
-    Raises KafkaError, REQUEST_TIMED_OUT when the broker does not answer.
+    Raises KafkaError: NETWORK_EXCEPTION when it was not sent, as to a broker that was killed;
+    REQUEST_TIMED_OUT when it was and there is no answer; UNSUPPORTED_VERSION if the broker does not serve it.
     """
     key, version = key_and_version
-    connections = ControllerConnections(lambda: address, "ctrlchan-cluster")
+    where = format_host_port(*address)
+    deadline = monotonic() + _SECONDS
+    connection = None
     try:
-        request = OutgoingRequest(
-            key, range(version, version + 1), version + 1, partial(encode_request, api, **fields)
-        )
-        # Once: the broker may be dead, and another one in the metadata soon.
-        return decode_answer(api, *connections.send(request, _SECONDS, once=True).result())
-    except KafkaError as error:
-        if error.code != ErrorCode.REQUEST_TIMED_OUT:
-            raise
-        raise KafkaError(error.code, f"no answer of the broker at {format_host_port(*address)}") from None
+        code, what = ErrorCode.NETWORK_EXCEPTION, f"no connection to the broker at {where}"
+        connection = PeerConnection(address, _CLIENT_ID)
+        connection.ask_versions(deadline)
+        lowest, highest = connection.versions.get(key, (0, -1))
+        if not lowest <= version <= highest:
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_VERSION, f"the broker at {where} does not serve {api_name(key)}"
+            )
+        code, what = ErrorCode.REQUEST_TIMED_OUT, f"no answer of the broker at {where}"
+        body = encode_request(api, version, **fields)
+        answer, offset = connection.exchange(key, version, False, body, deadline)
+        return decode_answer(api, version, answer, offset)
+    except (OSError, DecodeError) as error:
+        problem = error
     finally:
-        connections.stop()
+        if connection is not None:
+            connection.close()
+    raise KafkaError(code, f"{what}: {getattr(problem, 'strerror', None) or problem}")
 
 
 def topic_metadata(address: Address, topic: str, *, create: bool = False) -> Any:

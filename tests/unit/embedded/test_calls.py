@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer
 
 from ctrlchan import EmbeddedCluster
+from ctrlchan.embedded import requests
 from ctrlchan.errors import CtrlchanError, ErrorCode, KafkaError
+from ctrlchan.launch.processes import BrokerProcesses
+from ctrlchan.peers.connection import Address, PeerConnection
 from tests.kafka.waiting import wait_until
 
 
@@ -73,6 +78,31 @@ def test_records_are_produced_while_a_leader_moves(cluster: EmbeddedCluster) -> 
         cluster.move_leader("moved", 0, broker_id)
         cluster.produce("moved", str(broker_id))
     assert [one.value for one in cluster.records("moved", at_least=3)] == [b"1", b"2", b"1"]
+
+
+def test_records_are_produced_and_read_when_a_leader_has_just_died(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other broker still names the dead one, until the controller has noticed."""
+    refused = threading.Event()
+
+    class Watched(PeerConnection):
+        def __init__(self, address: Address, client_id: bytes) -> None:
+            try:
+                super().__init__(address, client_id)
+            except ConnectionRefusedError:
+                refused.set()
+                raise
+
+    monkeypatch.setattr(requests, "PeerConnection", Watched)
+    with EmbeddedCluster(2) as cluster, ThreadPoolExecutor(1) as pool:
+        cluster.create_topic("kept", 1, 2)
+        cluster.move_leader("kept", 0, 1)
+        BrokerProcesses.kill_broker(cluster, 1)
+        produced = pool.submit(cluster.produce, "kept", "1", timeout=60)
+        assert refused.wait(60)
+        read = pool.submit(cluster.records, "kept", timeout=60)
+        cluster.kill_broker(1)
+        assert [record.offset for record in produced.result()] == [0]
+        assert [record.value for record in read.result()] == [b"1"]
 
 
 def test_groups_have_members_and_offsets(cluster: EmbeddedCluster) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import Producer
 
-from ctrlchan import EmbeddedBroker, EmbeddedCluster
+from ctrlchan import CtrlchanError, EmbeddedBroker, EmbeddedCluster
 from ctrlchan._codec import UPDATE_METADATA
 from tests.kafka.wire import exchange
 from tests.unit.broker.local_broker import LiveBroker, Part, control_frame
@@ -36,3 +36,10 @@ def test_a_cluster_says_so_on_standard_error(capfd: pytest.CaptureFixture[str]) 
         endpoint = cluster.brokers[0].endpoints[0]
         produce(endpoint.host, endpoint.port)
     assert [line.startswith(WARNING) for line in capfd.readouterr().err.splitlines()] == [True]
+
+
+def test_its_own_calls_say_so_at_once() -> None:
+    with EmbeddedCluster(log_dir=None) as cluster:
+        for call in (cluster.produce, cluster.records):
+            with pytest.raises(CtrlchanError, match="store no records: it was given log_dir=None"):
+                call("orders")
