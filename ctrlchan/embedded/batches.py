@@ -1,16 +1,14 @@
 """Makes a batch of records of format 2, and finds the partition of a key as Kafka's producer does.
 
-The layouts are in ``broker/coordinator/record_batches.py`` (batch) and ``broker/log/records.py`` (record).
-Source: ``DefaultRecordBatch``, ``DefaultRecord`` and ``BuiltInPartitioner`` of Kafka 3.9.
+The layouts are in ``broker/log/records.py``. Source: ``BuiltInPartitioner`` of Kafka 3.9.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from typing import Final
 
-from ctrlchan.broker.log._batches import crc32c_of
+from ctrlchan.broker.log.records import batch_of
 from ctrlchan.varints import encode_uvarint
 
 __all__ = ["Header", "encode_records", "partition_of"]
@@ -18,11 +16,6 @@ __all__ = ["Header", "encode_records", "partition_of"]
 #: A header of a record.
 Header = tuple[str, bytes | None]
 
-_HEAD: Final = struct.Struct(">qiibI")
-_REST: Final = struct.Struct(">hiqqqhii")
-_MAGIC: Final = 2
-_LENGTH_BEFORE_REST: Final = _HEAD.size - 12
-_NONE: Final = -1
 _NULL: Final = b"\x01"  # the varint -1
 
 _MASK: Final = 0xFFFFFFFF
@@ -44,9 +37,7 @@ def encode_records(
     for index, value in enumerate(values):
         body = b"".join((b"\0\0", encode_uvarint(2 * index), _bytes(key), _bytes(value), shared))
         parts += (encode_uvarint(2 * len(body)), body)
-    count = len(values)
-    rest = _REST.pack(0, count - 1, timestamp, timestamp, _NONE, _NONE, _NONE, count) + b"".join(parts)
-    return _HEAD.pack(0, _LENGTH_BEFORE_REST + len(rest), _NONE, _MAGIC, crc32c_of(rest)) + rest
+    return batch_of(b"".join(parts), len(values), timestamp)
 
 
 def partition_of(key: bytes, partitions: int) -> int:

@@ -1,11 +1,6 @@
 """The record batches of coordinators: written uncompressed, read as Kafka or a cleaner left them.
 
-Layout of a batch of format 2: base offset int64, length int32 (of what follows), leader epoch int32, magic
-int8 (2), CRC-32C uint32 (of what follows), attributes int16, last offset delta int32, base timestamp int64,
-max timestamp int64, producer id int64, producer epoch int16, base sequence int32, records int32, records.
-
-The layout of a record is that of ``log/records.py``, which reads them.
-Source: ``DefaultRecordBatch`` and ``DefaultRecord``.
+The layouts of batches and records are in ``log/records.py``.
 """
 
 from __future__ import annotations
@@ -15,19 +10,14 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from ctrlchan.broker.coordinator.common.topic import BatchProducer, Record, StoredBatch
-from ctrlchan.broker.log._batches import BatchHeader, crc32c_of, read_header
-from ctrlchan.broker.log.records import HEADER_BYTES, read_records
+from ctrlchan.broker.log._batches import BatchHeader, read_header
+from ctrlchan.broker.log.records import HEADER_BYTES, batch_of, read_records
 from ctrlchan.errors import DecodeError, KafkaError
 from ctrlchan.varints import encode_uvarint
 
 __all__ = ["encode_batch", "read_batches"]
 
-_HEAD: Final = struct.Struct(">qiibI")
-_REST: Final = struct.Struct(">hiqqqhii")
 _MAGIC: Final = 2
-#: Leader epoch, magic and CRC count in the length of a batch; base offset and length do not.
-_LENGTH_BEFORE_REST: Final = _HEAD.size - 12
-_NONE: Final = -1
 _NULL: Final = b"\x01"  # the varint -1
 
 _TRANSACTIONAL: Final = 0x10
@@ -48,14 +38,18 @@ def encode_batch(records: Sequence[Record], timestamp: int, producer: BatchProdu
         stored = _NULL if value is None else _varint(len(value)) + value
         body = b"".join((b"\0\0", _varint(index), _varint(len(key)), key, stored, b"\0"))
         parts += (_varint(len(body)), body)
-    count = len(records)
-    attributes, producer_id, epoch, sequence = 0, _NONE, _NONE, _NONE
-    if producer is not None:
-        attributes, producer_id, epoch, sequence = _TRANSACTIONAL, producer.producer_id, producer.epoch, 0
-    rest = _REST.pack(
-        attributes, count - 1, timestamp, timestamp, producer_id, epoch, sequence, count
-    ) + b"".join(parts)
-    return _HEAD.pack(0, _LENGTH_BEFORE_REST + len(rest), _NONE, _MAGIC, crc32c_of(rest)) + rest
+    encoded, count = b"".join(parts), len(records)
+    if producer is None:
+        return batch_of(encoded, count, timestamp)
+    return batch_of(
+        encoded,
+        count,
+        timestamp,
+        attributes=_TRANSACTIONAL,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.epoch,
+        base_sequence=0,
+    )
 
 
 def read_batches(

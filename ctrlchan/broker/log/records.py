@@ -1,25 +1,39 @@
-"""The records in one batch of format 2, read off the hot path.
+"""Batches of format 2 off the hot path: their records are read, and uncompressed batches are written.
+
+Layout of a batch: base offset int64, length int32 (of what follows), leader epoch int32, magic int8 (2),
+CRC-32C uint32 (of what follows), attributes int16, last offset delta int32, base timestamp int64, max
+timestamp int64, producer id int64, producer epoch int16, base sequence int32, records int32, records.
 
 Layout of a record: length varint, attributes int8, timestamp delta varlong, offset delta varint, key, value,
 number of headers varint, and key and value of each header. Bytes have their size before them, as a varint;
 -1: null.
+
+Source: ``DefaultRecordBatch`` and ``DefaultRecord`` of Kafka 3.9.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from ctrlchan.broker.log import compression
-from ctrlchan.broker.log._batches import BatchHeader, read_header
+from ctrlchan.broker.log._batches import BatchHeader, crc32c_of, read_header
 from ctrlchan.errors import ErrorCode, KafkaError
 
-__all__ = ["HEADER_BYTES", "Record", "offsets_and_timestamps", "read_records", "records_of"]
+__all__ = ["HEADER_BYTES", "Record", "batch_of", "offsets_and_timestamps", "read_records", "records_of"]
 
 HEADER_BYTES: Final = 61
 COMPRESSION: Final = 0x07
 LOG_APPEND_TIME: Final = 0x08
 DELETE_HORIZON: Final = 0x40
+
+_HEAD: Final = struct.Struct(">qiibI")
+_REST: Final = struct.Struct(">hiqqqhii")
+#: Leader epoch, magic and CRC count in the length of a batch; base offset and length do not.
+_LENGTH_BEFORE_REST: Final = _HEAD.size - 12
+_MAGIC: Final = 2
+_NONE: Final = -1
 
 
 class Record(NamedTuple):
@@ -31,6 +45,28 @@ class Record(NamedTuple):
     value: bytes | None
     headers: list[tuple[bytes, bytes | None]]
     encoded: memoryview
+
+
+def batch_of(
+    records: bytes,
+    count: int,
+    timestamp: int,
+    *,
+    attributes: int = 0,
+    producer_id: int = _NONE,
+    producer_epoch: int = _NONE,
+    base_sequence: int = _NONE,
+) -> bytes:
+    """Return an uncompressed batch of encoded records.
+
+    ``timestamp``: of every record, in milliseconds since 1970. The log that appends the batch assigns its
+    offsets and its leader epoch.
+    """
+    rest = _REST.pack(
+        attributes, count - 1, timestamp, timestamp, producer_id, producer_epoch, base_sequence, count
+    )
+    rest += records
+    return _HEAD.pack(0, _LENGTH_BEFORE_REST + len(rest), _NONE, _MAGIC, crc32c_of(rest)) + rest
 
 
 def records_of(header: BatchHeader, batch: bytes) -> memoryview:
