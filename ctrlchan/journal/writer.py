@@ -17,11 +17,11 @@ import uuid
 from collections import deque
 from pathlib import Path
 from time import monotonic, monotonic_ns
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import pyarrow as pa
 
+from ctrlchan.closing import Closing
 from ctrlchan.errors import ConfigError, JournalError
 from ctrlchan.journal.channels import write_channel
 from ctrlchan.journal.files import write_rows
@@ -45,7 +45,7 @@ _ORPHAN: Final = 3600.0
 _AT_EXIT_TIMEOUT: Final = 2.0
 
 
-class Journal:
+class Journal(Closing):
     """Writes the outcomes of channels into a folder; ``ControllerChannelManager(..., journal=journal)``.
 
     ``path``: a folder of this machine, or a URL (``hdfs://``, ``s3a://``, ``gs://``, ``abfss://``).
@@ -122,14 +122,6 @@ class Journal:
         self._thread = threading.Thread(target=self._run, name="ctrlchan-journal", daemon=True)
         self._thread.start()
         atexit.register(self.close, _AT_EXIT_TIMEOUT)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     # -- for channels
 

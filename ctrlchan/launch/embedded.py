@@ -7,12 +7,12 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import ExitStack
-from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
 from ctrlchan.broker.config.broker_config import DEFAULT_CLUSTER_ID, BrokerConfig
 from ctrlchan.broker.core import BrokerCore
 from ctrlchan.broker.faults import Fault, FaultTarget
+from ctrlchan.closing import Closing
 from ctrlchan.errors import ConfigError, IllegalStateError
 from ctrlchan.launch.configs import ConfigValue, config_texts
 from ctrlchan.launch.descriptions import BrokerDescription
@@ -30,7 +30,7 @@ __all__ = ["EmbeddedBroker"]
 T = TypeVar("T")
 
 
-class EmbeddedBroker(FaultTarget):
+class EmbeddedBroker(FaultTarget, Closing):
     """A broker that listens from construction to ``close``, on threads of its own.
 
     - ``id``: 0 to 2^31 − 1 (``broker.id``).
@@ -171,14 +171,6 @@ class EmbeddedBroker(FaultTarget):
         """Close the listener, every connection, and the logs. The broker's state can still be inspected."""
         self._runner.close()
         self._folder.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 class _Runner(Protocol):

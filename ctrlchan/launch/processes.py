@@ -15,10 +15,10 @@ import threading
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, replace
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from ctrlchan.broker.config.broker_config import BrokerConfig
+from ctrlchan.closing import Closing
 from ctrlchan.config import table
 from ctrlchan.errors import ConfigError, CtrlchanError
 from ctrlchan.interpreter import child_command
@@ -46,7 +46,7 @@ def settings_of_cluster(count: int, configs: Mapping[str, str]) -> dict[str, str
     return small | dict(configs)
 
 
-class BrokerProcesses:
+class BrokerProcesses(Closing):
     """Brokers in child processes, without a controller.
 
     ``processes``: how many. None stands for one for each core, or one for each broker of up to twelve that
@@ -184,14 +184,6 @@ class BrokerProcesses:
             for child in self._children:
                 child.wait_stopped()
             self._children.clear()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 class _Child:

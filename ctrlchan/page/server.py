@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from socketserver import ThreadingMixIn
 from time import monotonic
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from prometheus_client.registry import Collector
 
+from ctrlchan.closing import Closing
 from ctrlchan.errors import ConfigError
 from ctrlchan.page.application import PageApplication
 from ctrlchan.page.brokers import Brokers
@@ -34,7 +34,7 @@ _IDLE_SECONDS: Final = 10.0
 _CONNECTION_SECONDS: Final = 60.0
 
 
-class PageServer:
+class PageServer(Closing):
     """An HTTP server on a thread of its own, from construction to ``close``.
 
     ``describe``: returns the status of a controller (``KafkaController.describe``, with ``recent``).
@@ -70,14 +70,6 @@ class PageServer:
             daemon=True,
         )
         self._thread.start()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """End the server and its connections."""

@@ -15,9 +15,9 @@ import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
+from ctrlchan.closing import Closing
 from ctrlchan.errors import ConfigError, ZooKeeperError
 from ctrlchan.interpreter import child_command
 from ctrlchan.java import find_java
@@ -47,7 +47,7 @@ _STOP_SECONDS: Final = 15.0
 _SHOWN_LINES: Final = 8
 
 
-class ZooKeeperServer:
+class ZooKeeperServer(Closing):
     """A ZooKeeper server that serves from construction to ``close``, for clients of this machine alone.
 
     ``port``: 0: a free one. ``tick_time``: seconds; sessions expire after 2 to 120 of them.
@@ -96,14 +96,6 @@ class ZooKeeperServer:
         """End the server, and remove its data."""
         self._end_process()
         shutil.rmtree(self._folder, ignore_errors=True)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     @property
     def _log_file(self) -> Path:

@@ -25,12 +25,11 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from ctrlchan.channel.observability.counters import EDGES, TIMES, Key, OutcomeCounters, quantile
+from ctrlchan.closing import Closing
 from ctrlchan.journal.rows import Chunk
 from ctrlchan.protocol import API_NAMES
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from ctrlchan.channel.observability.recorder import QueueTimesSnapshot, Recorder
 
 __all__ = ["ChannelMetrics", "MetricsServer"]
@@ -132,20 +131,12 @@ class ChannelMetrics(Collector):
         return MetricsServer(registry, port, host)
 
 
-class MetricsServer:
+class MetricsServer(Closing):
     """An HTTP server on a thread of its own, until ``close``. ``port``: the one it listens on."""
 
     def __init__(self, registry: CollectorRegistry, port: int, host: str) -> None:
         self._server, self._thread = start_http_server(port, host, registry)
         self.port = int(self._server.server_port)
-
-    def __enter__(self) -> MetricsServer:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         self._server.shutdown()

@@ -11,9 +11,9 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import Final, TypeVar
 
+from ctrlchan.closing import Closing
 from ctrlchan.errors import MalformedError, ResultCode
 from ctrlchan.zookeeper.memory import wire
 from ctrlchan.zookeeper.memory.journal import TreeJournal
@@ -64,7 +64,7 @@ class _Session:
             self.writer.write(wire.frame(event.text(path).done()))
 
 
-class MemoryZooKeeper:
+class MemoryZooKeeper(Closing):
     """A ZooKeeper server without files, from construction to ``close``, for clients of this machine alone.
 
     A session whose client is connected never expires, however busy the machine is; a client that is gone for
@@ -115,14 +115,6 @@ class MemoryZooKeeper:
             self._loop.call_soon_threadsafe(self._stop.set)
             self._thread.join()
         self._close_journal()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _close_journal(self) -> None:
         if self._journal is not None:

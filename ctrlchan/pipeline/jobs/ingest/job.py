@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 from uuid import uuid4
 
 import pyarrow as pa
@@ -15,6 +14,7 @@ from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from ctrlchan.closing import Closing
 from ctrlchan.errors import PipelineError
 from ctrlchan.pipeline.jobs.ingest.config import IngestConfig
 from ctrlchan.pipeline.jobs.ingest.describe import describe_entries
@@ -37,7 +37,7 @@ _REJECTS: Final = ("kind", "file", "row", "topic", "partition", "reason", "text"
 
 
 @dataclass(frozen=True)
-class Ingested:
+class Ingested(Closing):
     """Result of ``ingest``. The entries stay on the executors' disks until ``close``.
 
     - ``partitions``, ``brokers``: a snapshot's columns.
@@ -151,14 +151,6 @@ class Ingested:
         """Delete the entries from the executors' disks."""
         self.validated.unpersist()
         self.entries.unpersist()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def ingest(spark: SparkSession, config: IngestConfig) -> Ingested:
