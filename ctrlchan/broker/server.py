@@ -246,7 +246,6 @@ class BrokerServer:
             self.config.listener,
             groups.coordinator.complete_transactions,
         )
-        groups.verify_with(transactions.verifier)
         cleanup.callback(transactions.stop)
         groups.verify_with(transactions.verifier)
         manager = ReplicaManager(
