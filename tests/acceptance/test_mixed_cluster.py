@@ -14,9 +14,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import OFFSET_INVALID, Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import (
+    OFFSET_INVALID,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
 from kazoo.exceptions import NodeExistsError
 
+from ctrlchan.internal_topics import TRANSACTIONS_TOPIC
 from ctrlchan.state.brokers import format_host_port, parse_host_port
 from tests.acceptance.clients import live_brokers
 from tests.acceptance.controller import nodes
@@ -40,6 +48,7 @@ PROPERTIES = {
     "replica.lag.time.max.ms": "1500",
     "zookeeper.session.timeout.ms": "6000",
     "offsets.topic.replication.factor": "4",
+    "transaction.state.log.replication.factor": "4",
     "group.initial.rebalance.delay.ms": "0",
 }
 #: Requests that change nothing, for each API that only the controller answers.
@@ -229,6 +238,51 @@ def test_a_group_follows_its_coordinator(cluster: ControlledCluster) -> None:
     wait_until_in_sync(rig, [OFFSETS])
     offsets = nodes.partition_nodes(rig.zookeeper, {OFFSETS})
     check_logs_are_equal(rig, OFFSETS, {p: node.replicas for (_, p), node in offsets.items()})
+    cluster.delete_topic(topic)
+
+
+def test_transactions_follow_their_coordinator(cluster: ControlledCluster) -> None:
+    """Markers and questions go both ways; an open transaction goes on with the next coordinator."""
+    rig = cluster.rig
+    topic, group = "transacted", f"transacted-{len(cluster.controllers)}"
+    replicas = {0: [1, 3], 1: [3, 1], 2: [2, 4], 3: [4, 2]}
+    cluster.create_topic(topic, list(replicas.values()))
+    lead(cluster, topic, replicas)
+    producer = Producer(
+        {"bootstrap.servers": rig.bootstrap, "transactional.id": group, "linger.ms": 0, "log_level": 2}
+    )
+    producer.init_transactions(TIMEOUT)
+    consumer = Consumer({"bootstrap.servers": rig.bootstrap, "group.id": group, "log_level": 2})
+    expected: dict[int, list[bytes]] = {partition: [] for partition in replicas}
+
+    def send(value: bytes, *, counts: bool = True) -> None:
+        for partition in replicas:
+            producer.produce(topic, value, partition=partition)
+            if counts:
+                expected[partition].append(value)
+        assert producer.flush(TIMEOUT) == 0
+
+    try:
+        for turn, coordinator in enumerate((OURS[0], JVM[0], OURS[1], JVM[1]), 1):
+            producer.begin_transaction()
+            send(b"before %d" % turn)
+            others = [one for one in rig.broker_ids if one != coordinator]
+            lead(cluster, TRANSACTIONS_TOPIC, {0: [coordinator, *others]})
+            send(b"after %d" % turn)
+            offset = TopicPartition(topic, 0, turn)
+            producer.send_offsets_to_transaction([offset], consumer.consumer_group_metadata(), TIMEOUT)
+            producer.commit_transaction(TIMEOUT)
+            assert consumer.committed([offset], TIMEOUT)[0].offset == turn
+            producer.begin_transaction()
+            send(b"aborted %d" % turn, counts=False)
+            producer.abort_transaction(TIMEOUT)
+    finally:
+        consumer.close()
+    assert {partition: read_committed(rig, topic, partition) for partition in replicas} == expected
+    wait_until_in_sync(rig, [topic, TRANSACTIONS_TOPIC])
+    check_logs_are_equal(rig, topic, replicas)
+    states = nodes.partition_nodes(rig.zookeeper, {TRANSACTIONS_TOPIC})
+    check_logs_are_equal(rig, TRANSACTIONS_TOPIC, {p: node.replicas for (_, p), node in states.items()})
     cluster.delete_topic(topic)
 
 
@@ -432,6 +486,35 @@ def read(rig: KafkaRig, topic: str, partition: int) -> list[bytes]:
     finally:
         consumer.close()
     return values
+
+
+def read_committed(rig: KafkaRig, topic: str, partition: int) -> list[bytes]:
+    """Return all committed values of a partition, in which no transaction stays open."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": rig.bootstrap,
+            "group.id": "none",
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "log_level": 2,
+        }
+    )
+    place = TopicPartition(topic, partition, 0)
+    values: list[bytes] = []
+    try:
+        _, end = consumer.get_watermark_offsets(place, timeout=TIMEOUT)
+        consumer.assign([place])
+        while True:
+            message = consumer.poll(TIMEOUT)
+            assert message is not None, f"{len(values)} messages before the end at {end}"
+            error = message.error()
+            if error is None:
+                values.append(message.value() or b"")
+            elif error.code() == KafkaError._PARTITION_EOF and (message.offset() or 0) >= end:
+                return values
+    finally:
+        consumer.close()
 
 
 def check_logs_are_equal(rig: KafkaRig, topic: str, replicas: Mapping[int, Sequence[int]]) -> None:
