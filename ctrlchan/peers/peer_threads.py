@@ -96,6 +96,24 @@ class PeerThreads:
                 thread.start()
             thread.wake()
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether there are threads, each with a request under way or idle for a short time."""
+        return bool(self._threads)
+
+    def check_addresses(self) -> None:
+        """Let requests under way fail whose node listens elsewhere now, or has no address any more.
+
+        A node that was stopped answers nothing and closes nothing, so that its requests would wait for their
+        timeout.
+        """
+        with self._lock:
+            threads = list(self._threads.items())
+        for node, thread in threads:
+            address = self._find_address(node)
+            with self._lock:
+                thread.check_address(address)
+
     def stop(self) -> None:
         """Close every connection and end the threads; requests under way fail."""
         with self._lock:
@@ -149,6 +167,10 @@ class _PeerThread(threading.Thread):
         self._ended = True
         self._changed.notify()
         if self._connection is not None:
+            self._connection.shut_down()
+
+    def check_address(self, address: Address | None) -> None:
+        if self._connection is not None and self._connection.address != address:
             self._connection.shut_down()
 
     # -- the thread

@@ -104,8 +104,8 @@ class MarkerSender:
 
     def metadata_changed(self) -> bool:
         """Look for leaders again. Called under the lock of the metadata; returns False: call it again."""
-        # Without the lock: who holds it may be reading the metadata. A marker that is missed has its pause.
-        if self._pending.pauses:
+        # Without the lock: who holds it may be reading the metadata.
+        if self._pending:
             self._run_later(self._look_again)
         return False
 
@@ -131,6 +131,7 @@ class MarkerSender:
                 logger.exception("a transaction that has its markers cannot be completed")
 
     def _look_again(self) -> None:
+        self._peers.check_addresses()
         with self._lock:
             changes = self._pending.metadata_changed()
         self._go_on(changes)

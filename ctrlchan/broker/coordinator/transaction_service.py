@@ -90,7 +90,12 @@ class TransactionService:
             config, self._log, producer_ids, self.markers, self._timers, now_ms
         )
         self.verifier = TransactionVerifier(
-            broker_id, lambda: self.coordinator, leaders.coordinator, find_address, config.request_timeout
+            broker_id,
+            lambda: self.coordinator,
+            leaders.coordinator,
+            find_address,
+            self._run_later,
+            config.request_timeout,
         )
         # How many partitions the topic has; 0 until that is known.
         self._partitions = 0
@@ -109,7 +114,7 @@ class TransactionService:
     def start(self) -> None:
         """Serve requests from now on."""
         with self._metadata.state.lock:
-            self._metadata.after_update.append(self.markers.metadata_changed)
+            self._metadata.after_update += (self.markers.metadata_changed, self.verifier.metadata_changed)
         self._timers.start()
         self._coordinator.start()
 

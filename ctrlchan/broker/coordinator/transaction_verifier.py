@@ -68,7 +68,8 @@ class TransactionVerifier:
 
     ``coordinator`` returns that of this broker. ``find_coordinator`` returns the broker that leads a
     partition of ``__transaction_state``, or None: nobody does. ``find_address`` returns where a broker
-    listens, or None. ``timeout_ms``: request.timeout.ms.
+    listens, or None. ``run_later`` calls its argument on a thread that holds no lock. ``timeout_ms``:
+    request.timeout.ms.
     """
 
     def __init__(
@@ -77,9 +78,11 @@ class TransactionVerifier:
         coordinator: Callable[[], LocalCoordinator],
         find_coordinator: Callable[[int], int | None],
         find_address: Callable[[int], Address | None],
+        run_later: Callable[[Callable[[], None]], object],
         timeout_ms: int,
     ) -> None:
         self._broker_id = broker_id
+        self._run_later = run_later
         self._coordinator = coordinator
         self._find_coordinator = find_coordinator
         self._lock = threading.Lock()
@@ -131,6 +134,12 @@ class TransactionVerifier:
             if refused is not None:
                 earlier, error = refused
                 self._end(earlier, earlier.with_error(error))
+
+    def metadata_changed(self) -> bool:
+        """Give up brokers that do not live any more. Called under the lock of the metadata; returns False."""
+        if self._peers.is_busy:
+            self._run_later(self._peers.check_addresses)
+        return False
 
     def stop(self) -> None:
         """End the threads. Questions without an answer get NETWORK_EXCEPTION."""

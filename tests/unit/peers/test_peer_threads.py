@@ -177,6 +177,29 @@ def test_a_node_without_the_version(sender: Sender, versions: dict[int, tuple[in
         assert (one.connections, one.asked) == (1, [])
 
 
+def test_a_node_that_is_given_up(sender: Sender) -> None:
+    entered, go_on = threading.Event(), threading.Event()
+
+    def answer(asked: Asked) -> bytes:
+        entered.set()
+        assert go_on.wait(SECONDS)
+        return asked.body
+
+    with node(answer) as stopped, node() as again:
+        sender.addresses[1] = stopped.address
+        sender.send(1, b"a")
+        assert entered.wait(SECONDS)
+        sender.threads.check_addresses()
+        assert sender.results.empty()
+        sender.addresses[1] = again.address
+        sender.threads.check_addresses()
+        failed, error = sender.result()
+        assert (failed, isinstance(error, OSError)) == (1, True)
+        sender.send(1, b"b")
+        assert sender.result() == (1, b"V2 B")
+        go_on.set()
+
+
 def test_an_answer_that_cannot_be_read_ends_its_connection(sender: Sender) -> None:
     answers = iter([b"garbage", b"fine"])
     with node(lambda _: next(answers)) as one:

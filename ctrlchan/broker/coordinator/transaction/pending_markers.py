@@ -113,10 +113,9 @@ class PendingMarkers:
         """Return how many transactions have partitions without a marker."""
         return sum(map(len, self._transactions.values()))
 
-    @property
-    def pauses(self) -> bool:
-        """Whether markers wait for metadata or for the end of a pause."""
-        return bool(self._pauses)
+    def __bool__(self) -> bool:
+        """Whether there is such a transaction. Any thread may ask."""
+        return bool(self._transactions)
 
     @property
     def unknown_destinations(self) -> int:

@@ -191,6 +191,26 @@ def test_a_broker_that_ends_and_another_one_that_leads(rig: Rig, caplog: pytest.
     assert "broker 1: no answer of broker 2 to the markers of 1 transactions" in caplog.text
 
 
+def test_a_broker_that_stands_still(rig: Rig) -> None:
+    """Its partitions have other leaders before its request has waited for its timeout."""
+    entered, go_on = threading.Event(), threading.Event()
+
+    def wait(asked: Asked) -> bytes:
+        entered.set()
+        assert go_on.wait(SECONDS)
+        return answer(asked)
+
+    with broker(wait) as stopped, broker() as third:
+        rig.addresses |= {OTHER: stopped.address, THIRD: third.address}
+        rig.end("a", THERE)
+        assert entered.wait(SECONDS)
+        del rig.addresses[OTHER]
+        rig.leaders[THERE] = THIRD
+        rig.sender.metadata_changed()
+        assert rig.wait() == "a"
+        go_on.set()
+
+
 def test_a_broker_that_answers_garbage(rig: Rig) -> None:
     bad = [b"", b"\xff" * 40, bytes(10_000), b"\x80\x80\x80\x80\x08", b"\0\0\0\x01"]
     with broker(lambda asked: bad.pop() if bad else answer(asked)) as other:

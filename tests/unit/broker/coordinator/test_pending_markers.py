@@ -224,7 +224,7 @@ def test_a_forgotten_marker_is_not_sent_after_its_pause(coordinator: Coordinator
     coordinator.markers.forget(1)
     assert coordinator.markers.unknown_destinations == 0
     assert coordinator.markers.retry(marker) == Changes()
-    assert not coordinator.markers.pauses
+    assert not coordinator.markers
 
 
 # -- TransactionMarkerRequestCompletionHandlerTest

@@ -162,7 +162,7 @@ class Markers(RuleBasedStateMachine):
                 self.take_all(broker, self.markers.take(broker, 1_000))
         assert self.left == {}
         assert len(self.markers) == 0
-        assert not self.markers.pauses
+        assert not self.markers
 
     def take_all(self, broker: int, sent: list[PendingMarker]) -> None:
         for marker in sent:

@@ -173,7 +173,12 @@ class Rig:
         self.addresses: dict[int, Address] = {}
         self.results: queue.Queue[tuple[str, Mapping[TopicPartition, ErrorCode]]] = queue.Queue()
         self.verifier = TransactionVerifier(
-            OURS, lambda: self.coordinator, self.leaders.get, self.addresses.get, 30_000
+            OURS,
+            lambda: self.coordinator,
+            self.leaders.get,
+            self.addresses.get,
+            lambda call: call(),
+            30_000,
         )
 
     def verify(self, name: str, *partitions: TopicPartition, epoch: int = 0) -> None:
@@ -243,6 +248,27 @@ def test_one_request_of_a_broker_is_under_way(rig: Rig) -> None:
         assert [rig.result()[0] for _ in range(3)] == ["first-0", "third-0", "second-0"]
         assert [list(read(one)) for one in other.asked] == [["first-0"], ["third-0", "second-0"]]
         assert read(other.asked[1])["second-0"][:2] == (5, 1)
+
+
+def test_a_broker_that_stands_still(rig: Rig) -> None:
+    entered, go_on = threading.Event(), threading.Event()
+
+    def wait(asked: Asked) -> bytes:
+        entered.set()
+        assert go_on.wait(SECONDS)
+        return verified(asked)
+
+    with broker(wait) as stopped:
+        rig.addresses[OTHER] = stopped.address
+        rig.verify("txn0")
+        assert entered.wait(SECONDS)
+        assert rig.verifier.metadata_changed() is False
+        assert rig.results.empty()
+        # It does not live any more.
+        del rig.addresses[OTHER]
+        rig.verifier.metadata_changed()
+        assert rig.result() == ("txn0", all_with(ErrorCode.NETWORK_EXCEPTION))
+        go_on.set()
 
 
 def test_nobody_coordinates(rig: Rig) -> None:
