@@ -1,9 +1,10 @@
-"""Record batches of ``__consumer_offsets``: the log takes them, and kafka-python reads the same records."""
+"""Record batches of coordinators: the log takes them, and kafka-python reads the same records."""
 
 from __future__ import annotations
 
 import contextlib
 import struct
+from concurrent.futures import Future
 
 import pytest
 from hypothesis import given, settings
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from ctrlchan.broker.coordinator.common.topic import Record, StoredBatch
 from ctrlchan.broker.coordinator.record_batches import encode_batch, read_batches
+from ctrlchan.broker.coordinator.topic_log import TopicLog
 from ctrlchan.broker.log import compression
 from ctrlchan.broker.log._batches import AppendRules, Origin, check, crc32c_of
 from ctrlchan.errors import DecodeError
@@ -85,3 +87,35 @@ def test_other_bytes_are_a_decode_error(data: st.DataObject) -> None:
     size = data.draw(st.integers(0, len(batch)))
     with contextlib.suppress(DecodeError):
         list(read_batches(bytes(batch[:size])))
+
+
+class _Replica:
+    """A partition with one batch whose record is longer than the batch, between two good ones."""
+
+    start_offset, end_offset = 0, 6
+
+    def __init__(self) -> None:
+        good = encode_batch([Record(b"key", b"1"), Record(b"other", b"2")], TIMESTAMP)
+        damaged = changed(good, 0, b"\x7f" + good[62:])
+        batches = (good, damaged, good)
+        self.data = b"".join(struct.pack(">q", 2 * at) + each[8:] for at, each in enumerate(batches))
+
+    @property
+    def log(self) -> _Replica:
+        return self
+
+    def append(self, data: bytes, **arguments: int) -> Future[tuple[int, int, int]]:
+        raise NotImplementedError
+
+    def read(self, offset: int, max_bytes: int, *, isolation: int) -> bytes:
+        assert (offset, isolation) == (0, 0)
+        return self.data
+
+
+def test_a_damaged_batch_is_skipped_and_named(caplog: pytest.LogCaptureFixture) -> None:
+    log = TopicLog("a-topic", lambda topic, partition: _Replica(), 1, 10_000, lambda work: work())
+    read = list(log.read(3))
+    assert [(batch.first_offset, len(batch.records)) for batch in read] == [(0, 2), (2, 0), (4, 2)]
+    assert "a-topic-3: the batch at offset 2 is skipped" in caplog.text
+    with pytest.raises(DecodeError):
+        list(read_batches(_Replica().data))
