@@ -82,6 +82,7 @@ from ctrlchan.server._cursor cimport (
 from ctrlchan.broker.handlers._hot cimport HotApi, RequestHeader, append_header
 from ctrlchan.broker.replica._partition_state cimport (
     RECORDS_APPENDED,
+    STABLE_OFFSET_MOVED,
     WATERMARK_MOVED,
     PartitionState,
     Table,

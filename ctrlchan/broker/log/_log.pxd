@@ -30,6 +30,7 @@ cdef class Log:
     cdef int check(self, int result) except -1
     cdef int fail(self, int result) noexcept nogil
     cdef int64_t set_high_watermark(self, int64_t offset) noexcept nogil
+    cdef int64_t find_stable_offset(self) noexcept nogil
     cdef int begin_epoch(self, int32_t epoch, int64_t* start_offset) noexcept nogil
     cdef int find_end_of_epoch(self, int32_t epoch, int32_t* found_epoch, int64_t* end_offset) noexcept nogil
     cdef int append_leader(

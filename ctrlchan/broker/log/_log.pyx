@@ -182,9 +182,14 @@ cdef class Log:
         """The last stable offset: what consumers of READ_COMMITTED may read up to."""
         cdef int64_t offset
         with nogil:
-            lock(&self.mutex)
-            offset = self.local.producers.stable_offset(self.local.high_watermark, self.local.start_offset)
-            unlock(&self.mutex)
+            offset = self.find_stable_offset()
+        return offset
+
+    cdef int64_t find_stable_offset(self) noexcept nogil:
+        cdef int64_t offset
+        lock(&self.mutex)
+        offset = self.local.producers.stable_offset(self.local.high_watermark, self.local.start_offset)
+        unlock(&self.mutex)
         return offset
 
     cdef int64_t set_high_watermark(self, int64_t offset) noexcept nogil:

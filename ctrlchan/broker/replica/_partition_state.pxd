@@ -21,6 +21,9 @@ cdef enum WatchKind:
     RECORDS_APPENDED
     # A high watermark of at least ``offset``: a consumer's Fetch, a Produce with acks=-1
     WATERMARK_MOVED
+    # A last stable offset of at least ``offset``: the Fetch of a consumer with READ_COMMITTED. It moves with the high
+    # watermark alone: a marker ends a transaction for consumers when it is replicated.
+    STABLE_OFFSET_MOVED
 
 
 # A parked request waits for something of one partition. The memory is the request's; all fields are written by ``watch``

@@ -30,6 +30,7 @@ cdef enum:
     # Of acks
     ALL = -1
     NO_EPOCH = -1
+    NOT_KNOWN = -1
 
     LEAST_CAPACITY = 64
 
@@ -303,9 +304,21 @@ cdef void wake(PartitionState* p, bint everybody, bint appended, int64_t high_wa
     require(&p.mutex)
     cdef Watcher* watcher = p.watchers
     cdef Watcher* following
+    cdef int64_t stable_offset = NOT_KNOWN
+    cdef bint has_happened
     while watcher != NULL:
         following = watcher.later
-        if everybody or (appended if watcher.kind == RECORDS_APPENDED else watcher.offset <= high_watermark):
+        if everybody:
+            has_happened = True
+        elif watcher.kind == RECORDS_APPENDED:
+            has_happened = appended
+        elif watcher.kind == WATERMARK_MOVED or watcher.offset > high_watermark:
+            has_happened = watcher.offset <= high_watermark
+        else:
+            if stable_offset == NOT_KNOWN:
+                stable_offset = (<Log>p.log).find_stable_offset()
+            has_happened = watcher.offset <= stable_offset
+        if has_happened:
             unlink_watcher(p, watcher)
             complete(watcher.network, watcher.token)
         watcher = following

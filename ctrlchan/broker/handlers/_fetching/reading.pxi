@@ -138,10 +138,12 @@ cdef int64_t read_partition(
         answer.error = read_log(<Log>partition.log, request, cached, limit, whole_first, answer)
     answer.is_zstd = request.version < ZSTD and partition.rules.compression == ZSTD_CODEC
     if watcher != NULL and answer.error == NONE:
-        watch(
-            partition, watcher, RECORDS_APPENDED if follows else WATERMARK_MOVED, answer.high_watermark + 1,
-            self.network, hot.token
-        )
+        if follows:
+            watch(partition, watcher, RECORDS_APPENDED, 0, self.network, hot.token)
+        elif request.isolation == READ_COMMITTED:
+            watch(partition, watcher, STABLE_OFFSET_MOVED, answer.last_stable_offset + 1, self.network, hot.token)
+        else:
+            watch(partition, watcher, WATERMARK_MOVED, answer.high_watermark + 1, self.network, hot.token)
     unlock_partition(partition)
     if follows and answer.error == NONE and answer.diverging_epoch < 0 and hot.reason == ARRIVED and watcher == NULL:
         answer.error = update_follower(

@@ -316,6 +316,61 @@ def test_a_follower_moves_the_high_watermark(broker: Broker) -> None:
         assert (answered.batches, answered.high_watermark) == ([(3, 1)], 3)
 
 
+def test_a_reader_of_committed_records_waits_for_the_last_stable_offset(broker: Broker) -> None:
+    partition = broker.lead("orders", 1, replicas=(BROKER, FOLLOWER))
+    broker.append(partition, VALUE, sequence=0, producer_id=5, producer_epoch=0, attributes=0x10)
+
+    def follow(end: int) -> None:
+        partition.update_follower(FOLLOWER, end, -1, 10**13)
+
+    follow(2)
+    with Fetcher(broker.server) as fetcher, Fetcher(broker.server) as uncommitted:
+        fetcher.send(Asked("orders", 0, 1), isolation=1, max_wait_ms=LONG, min_bytes=BATCH + 1)
+        wait_until(lambda: waited(broker, 1), what="the reader of committed records waits")
+        uncommitted.send(Asked("orders", 0, 2), max_wait_ms=LONG)
+        wait_until(lambda: waited(broker, 2), what="the other reader waits")
+        assert partition.watchers == 2
+        broker.append(partition)
+        follow(3)
+        # The high watermark has moved: only the other reader was woken.
+        assert partition.watchers == 1
+        assert uncommitted.receive().partitions["orders", 0].batches == [(2, 1)]
+        assert (partition.watchers, broker.api.counters()["waiting"]) == (1, 1)
+        partition.append(marker(5, commit=True), origin=1, required_acks=1).result(20)
+        assert partition.watchers == 1
+        follow(4)
+        answered = fetcher.receive().partitions["orders", 0]
+        assert (answered.batches, answered.last_stable_offset) == ([(1, 1), (2, 1), (3, 1)], 4)
+        # It does not come back for fewer bytes than it wants.
+        fetcher.send(Asked("orders", 0, 4), isolation=1, max_wait_ms=LONG, min_bytes=2 * BATCH)
+        wait_until(lambda: waited(broker, 3), what="it waits again")
+        broker.append(partition)
+        follow(5)
+        wait_until(lambda: partition.watchers == 1, what="it goes on waiting")
+        broker.append(partition)
+        follow(6)
+        assert fetcher.receive().partitions["orders", 0].batches == [(4, 1), (5, 1)]
+
+
+def test_a_reader_of_committed_records_waits_at_a_follower(broker: Broker) -> None:
+    partition = broker.lead("orders", 1)
+    broker.append(partition, VALUE, sequence=0, producer_id=5, producer_epoch=0, attributes=0x10)
+    log = partition.log
+    assert log is not None
+    partition.make_follower(log, OTHER, EPOCH + 1, 2, (BROKER, OTHER))
+    with Fetcher(broker.server) as fetcher:
+        fetcher.send(Asked("orders", 0, 1), isolation=1, max_wait_ms=LONG)
+        wait_until(lambda: waited(broker, 1), what="the request waits")
+        end = bytearray(marker(5, commit=False))
+        end[:8] = (2).to_bytes(8, "big")
+        log.append_as_follower(end)
+        partition.follow_watermark(2)
+        assert partition.watchers == 1
+        partition.follow_watermark(3)
+        answered = fetcher.receive().partitions["orders", 0]
+    assert (answered.batches, answered.aborted) == ([(1, 1), (2, 1)], [(5, 1)])
+
+
 def test_a_follower_learns_where_its_log_diverges(broker: Broker) -> None:
     partition = broker.lead("orders", 3, replicas=(BROKER, FOLLOWER))
     log = partition.log
