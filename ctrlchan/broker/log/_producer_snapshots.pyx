@@ -155,11 +155,9 @@ cdef int add_snapshot(ProducerStates states, const uint8_t* data, int64_t now_ms
             continue
         if last.last_offset >= 0:
             keep(&producer, last)
-        if not states.reserve():
+        if not states.load(&producer):
             return ENOMEM
-        states.put(&producer)
-    states.find_undecided()
-    return 0
+    return 0 if states.sort_open() else ENOMEM
 
 
 # -- files

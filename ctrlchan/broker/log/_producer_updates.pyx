@@ -66,12 +66,14 @@ cdef int update_producers(
 cdef int take_update(ProducerStates producers, Segment* segment, const ProducerUpdate* update) noexcept nogil:
     """Update a producer; the transaction index of the segment, if not NULL, gets what the batch aborts."""
     cdef AbortedEntry aborted
+    cdef int64_t first_undecided
     producers.update(update)
     if segment == NULL or not update.ends_txn or not update.is_aborted:
         return DONE
     aborted.producer_id = update.producer.producer_id
     aborted.first_offset, aborted.last_offset = update.txn_first_offset, update.last_offset
-    aborted.last_stable_offset = update.last_offset + 1 if producers.first_undecided < 0 else producers.first_undecided
+    first_undecided = producers.first_undecided()
+    aborted.last_stable_offset = update.last_offset + 1 if first_undecided < 0 else first_undecided
     return add_aborted(&segment.transactions, &aborted)
 
 

@@ -33,6 +33,8 @@ cdef struct Producer:
     # When the producer came, counted: the order of a snapshot depends on it.
     int64_t arrival
     int32_t coordinator_epoch
+    # With a transaction: its place in ``ProducerStates.open``
+    int32_t open_place
     int16_t epoch
     int8_t kept
     # The oldest one first
@@ -50,12 +52,21 @@ cdef struct ProducerUpdate:
     int64_t duplicate_timestamp
     # The batch belongs to a transaction, or is a marker.
     bint is_transactional
+    bint begins_txn
     # A marker ends a transaction that has records here.
     bint ends_txn
     bint is_aborted
     int64_t txn_first_offset
     int64_t last_offset
     Producer producer
+
+
+# A transaction that has not ended, in the list of them. A place that no transaction has is in a list of free places.
+cdef struct OpenTransaction:
+    int64_t first_offset
+    # -1: there is none
+    int32_t earlier
+    int32_t later
 
 
 # A transaction whose marker may be above the high watermark.
@@ -81,10 +92,18 @@ cdef class ProducerStates:
     cdef public int64_t end_offset
     # ``end_offset`` of the last snapshot
     cdef public int64_t snapshot_offset
-    # Transactions that consumers of READ_COMMITTED wait for: the first offset of all that have not ended, or -1; and
-    # those that have ended
-    cdef int64_t first_undecided
+    # Transactions that consumers of READ_COMMITTED wait for. Those that have not ended: a list in ``open``, ordered by
+    # first offset. Places are -1 where there is none. ``open_used``: places that are in a list
+    cdef OpenTransaction* open
+    cdef int32_t open_room
+    cdef int32_t open_used
+    cdef int32_t free_place
+    cdef int32_t first_open
+    cdef int32_t last_open
+    # Those that have ended, in the order of their markers. One that began before all that ended earlier takes their
+    # places, so the first one has the least first offset.
     cdef Ended* ended
+    cdef int32_t ended_from
     cdef int32_t ended_count
     cdef int32_t ended_room
     # Producers whose transaction the coordinator is asked for
@@ -99,14 +118,20 @@ cdef class ProducerStates:
     cdef bint has_open_transaction(self, int64_t producer_id) noexcept nogil
     cdef void expire(self, int64_t now_ms) noexcept nogil
     cdef bint reserve(self) noexcept nogil
-    cdef void put(self, const Producer* producer) noexcept nogil
+    cdef Producer* put(self, const Producer* producer) noexcept nogil
+    cdef bint load(self, const Producer* producer) noexcept nogil
     cdef void forget_all(self) noexcept nogil
     cdef void begin_at(self, int64_t end_offset) noexcept nogil
     cdef bint has_nobody_to_forget(self, int64_t end_offset) noexcept nogil
     cdef Producer* copy(self, int64_t* count) noexcept nogil
     cdef Producer* place(self, int64_t producer_id) noexcept nogil
+    cdef bint reserve_open(self) noexcept nogil
+    cdef int32_t add_open(self, int64_t first_offset, int32_t earlier) noexcept nogil
+    cdef void remove_open(self, int32_t place) noexcept nogil
+    cdef bint sort_open(self) noexcept nogil
+    cdef int64_t first_undecided(self) noexcept nogil
     cdef bint reserve_ended(self) noexcept nogil
-    cdef void find_undecided(self) noexcept nogil
+    cdef void add_ended(self, int64_t first_offset, int64_t last_offset) noexcept nogil
     cdef int64_t stable_offset(self, int64_t high_watermark, int64_t start_offset) noexcept nogil
     cdef void forget_replicated(self, int64_t high_watermark) noexcept nogil
 

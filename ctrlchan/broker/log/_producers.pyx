@@ -5,16 +5,17 @@ has appended before with the offsets of then, and refuses producers with an old 
 ProducerStateManager, ProducerAppendInfo, ProducerStateEntry. A producer that is not known may begin with any
 number, so UNKNOWN_PRODUCER_ID is never answered (as Kafka since 2.4).
 
-One open-addressing table holds all producers. ``check`` makes room for a new producer and for an ended transaction, so
-that ``update``, after the batch is written, cannot fail. The log locks its mutex for all functions.
+One open-addressing table holds all producers. ``check`` makes room for a new producer and for a transaction that begins
+or ends, so that ``update``, after the batch is written, cannot fail. What an append or a Fetch costs does not depend on
+how many producers and transactions there are. The log locks its mutex for all functions.
 """
 
 from collections import namedtuple
 
 cimport cython
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
-from libc.stdlib cimport free, malloc, realloc
-from libc.string cimport memset
+from libc.stdlib cimport free, malloc, qsort, realloc
+from libc.string cimport memmove, memset
 
 from ctrlchan._c.error_codes cimport (
     INVALID_PRODUCER_EPOCH,
@@ -52,6 +53,7 @@ cdef enum:
     NO_OFFSET = -1
     NO_TIMESTAMP = -1
     FREE = -1
+    NO_PLACE = -1
 
     LEAST_CAPACITY = 8
     # HashMap.DEFAULT_INITIAL_CAPACITY
@@ -118,6 +120,17 @@ cdef bint is_expired(const Producer* producer, int64_t now_ms, int64_t expiratio
     return producer.txn_first_offset == NO_OFFSET and age >= expiration_ms
 
 
+# For ``sort_open``
+cdef struct SortedPlace:
+    int64_t first_offset
+    int32_t place
+
+
+cdef int by_first_offset(const void* left, const void* right) noexcept nogil:
+    cdef int64_t a = (<const SortedPlace*>left).first_offset, b = (<const SortedPlace*>right).first_offset
+    return (a > b) - (a < b)
+
+
 @cython.final
 cdef class ProducerStates:
     """The producers of one partition. ``expiration_ms``: producer.id.expiration.ms."""
@@ -125,10 +138,11 @@ cdef class ProducerStates:
     def __cinit__(self, int64_t expiration_ms=86400000):
         self.expiration_ms = expiration_ms
         self.java_capacity = JAVA_CAPACITY
-        self.first_undecided = NO_OFFSET
+        self.first_open = self.last_open = self.free_place = NO_PLACE
 
     def __dealloc__(self):
         free(self.table)
+        free(self.open)
         free(self.ended)
         free_verifications(&self.verifications)
 
@@ -175,8 +189,8 @@ cdef class ProducerStates:
         free(old)
         return True
 
-    cdef void put(self, const Producer* producer) noexcept nogil:
-        """Store a state. ``reserve`` was called before."""
+    cdef Producer* put(self, const Producer* producer) noexcept nogil:
+        """Store a state; return its place, which is valid until the next change. ``reserve`` was called before."""
         cdef Producer* place = self.place(producer.producer_id)
         cdef bint is_new = place.producer_id == FREE
         cdef int64_t arrival = self.arrivals if is_new else place.arrival
@@ -188,6 +202,20 @@ cdef class ProducerStates:
             # As HashMap does, which never shrinks.
             if 4 * self.count > 3 * self.java_capacity:
                 self.java_capacity = 2 * self.java_capacity
+        return place
+
+    cdef bint load(self, const Producer* producer) noexcept nogil:
+        """Store a state of a snapshot; return whether there is memory for it. ``sort_open`` follows the last one."""
+        cdef Producer* stored = self.find(producer.producer_id)
+        if stored != NULL and stored.txn_first_offset != NO_OFFSET:
+            # A damaged snapshot has a producer twice; the last state counts.
+            self.remove_open(stored.open_place)
+        if not self.reserve() or not self.reserve_open():
+            return False
+        stored = self.put(producer)
+        if producer.txn_first_offset != NO_OFFSET:
+            stored.open_place = self.add_open(producer.txn_first_offset, self.last_open)
+        return True
 
     @cython.overflowcheck(False)
     cdef void expire(self, int64_t now_ms) noexcept nogil:
@@ -226,8 +254,8 @@ cdef class ProducerStates:
         for i in range(self.capacity):
             self.table[i].producer_id = FREE
         self.count = 0
-        self.ended_count = 0
-        self.first_undecided = NO_OFFSET
+        self.open_used = self.ended_from = self.ended_count = 0
+        self.first_open = self.last_open = self.free_place = NO_PLACE
 
     cdef void begin_at(self, int64_t end_offset) noexcept nogil:
         """Forget all producers; what follows begins at ``end_offset``."""
@@ -275,7 +303,7 @@ cdef class ProducerStates:
         cdef int32_t last = NO_SEQUENCE
         cdef int i
         require_mutex(self.mutex)
-        update.is_due = update.is_duplicate = update.is_transactional = update.ends_txn = False
+        update.is_due = update.is_duplicate = update.is_transactional = update.begins_txn = update.ends_txn = False
         if batch.producer_id < 0:
             return NONE
         if batch.base_sequence != NO_SEQUENCE:
@@ -342,66 +370,157 @@ cdef class ProducerStates:
         keep(producer, kept)
         producer.last_timestamp = batch.max_timestamp
         if producer.txn_first_offset == NO_OFFSET and batch.attributes & TRANSACTIONAL:
+            if not self.reserve_open():
+                return UNKNOWN_SERVER_ERROR
             producer.txn_first_offset = batch.base_offset
+            update.begins_txn = True
         update.is_due = True
         return NONE
 
     cdef void update(self, const ProducerUpdate* update) noexcept nogil:
         """Store what ``check`` has found for the same batch."""
+        cdef Producer* stored
+        cdef int32_t earlier = self.last_open
         require_mutex(self.mutex)
         if update.is_due:
-            self.put(&update.producer)
-        if update.is_transactional:
-            if self.verifications.count:
-                end_verification(&self.verifications, update.producer.producer_id)
-            self.find_undecided()
+            stored = self.put(&update.producer)
+            if update.begins_txn:
+                # A transaction begins above all others, unless a damaged snapshot has told of them.
+                while earlier != NO_PLACE and self.open[earlier].first_offset > stored.txn_first_offset:
+                    earlier = self.open[earlier].earlier
+                stored.open_place = self.add_open(stored.txn_first_offset, earlier)
+        if update.is_transactional and self.verifications.count:
+            end_verification(&self.verifications, update.producer.producer_id)
         if update.ends_txn:
-            self.ended[self.ended_count].first_offset = update.txn_first_offset
-            self.ended[self.ended_count].last_offset = update.last_offset
-            self.ended_count = self.ended_count + 1
+            self.remove_open(update.producer.open_place)
+            self.add_ended(update.txn_first_offset, update.last_offset)
 
-    # -- transactions
+    # -- transactions that have not ended
+
+    cdef bint reserve_open(self) noexcept nogil:
+        """Make room for one more transaction that has not ended; return whether there is memory for it."""
+        cdef OpenTransaction* open
+        cdef int32_t room = 2 * self.open_room + 4
+        if self.free_place != NO_PLACE or self.open_used < self.open_room:
+            return True
+        open = <OpenTransaction*>realloc(self.open, room * sizeof(OpenTransaction))
+        if open == NULL:
+            return False
+        self.open, self.open_room = open, room
+        return True
+
+    cdef int32_t add_open(self, int64_t first_offset, int32_t earlier) noexcept nogil:
+        """Add a transaction to the list, behind the one at ``earlier``, -1: at the begin; return its place.
+
+        ``reserve_open`` was called before.
+        """
+        cdef int32_t place = self.free_place
+        cdef int32_t later = self.open[earlier].later if earlier != NO_PLACE else self.first_open
+        if place != NO_PLACE:
+            self.free_place = self.open[place].later
+        else:
+            place = self.open_used
+            self.open_used = self.open_used + 1
+        self.open[place].first_offset = first_offset
+        self.open[place].earlier, self.open[place].later = earlier, later
+        if earlier != NO_PLACE:
+            self.open[earlier].later = place
+        else:
+            self.first_open = place
+        if later != NO_PLACE:
+            self.open[later].earlier = place
+        else:
+            self.last_open = place
+        return place
+
+    cdef void remove_open(self, int32_t place) noexcept nogil:
+        """Take a transaction out of the list."""
+        cdef OpenTransaction* one = &self.open[place]
+        if one.earlier != NO_PLACE:
+            self.open[one.earlier].later = one.later
+        else:
+            self.first_open = one.later
+        if one.later != NO_PLACE:
+            self.open[one.later].earlier = one.earlier
+        else:
+            self.last_open = one.earlier
+        one.later = self.free_place
+        self.free_place = place
+
+    cdef bint sort_open(self) noexcept nogil:
+        """Order the list: a snapshot has transactions in any order. Return whether there is memory for it."""
+        cdef SortedPlace* places
+        cdef int64_t i, count = 0
+        cdef int32_t place = self.first_open
+        if place == NO_PLACE:
+            return True
+        places = <SortedPlace*>malloc(self.open_used * sizeof(SortedPlace))
+        if places == NULL:
+            return False
+        while place != NO_PLACE:
+            places[count].first_offset, places[count].place = self.open[place].first_offset, place
+            count += 1
+            place = self.open[place].later
+        qsort(places, count, sizeof(SortedPlace), &by_first_offset)
+        for i in range(count):
+            self.open[places[i].place].earlier = places[i - 1].place if i > 0 else NO_PLACE
+            self.open[places[i].place].later = places[i + 1].place if i + 1 < count else NO_PLACE
+        self.first_open, self.last_open = places[0].place, places[count - 1].place
+        free(places)
+        return True
+
+    cdef int64_t first_undecided(self) noexcept nogil:
+        """Return the first offset of all transactions that have not ended, or -1."""
+        return self.open[self.first_open].first_offset if self.first_open != NO_PLACE else NO_OFFSET
+
+    # -- transactions that have ended, and what consumers may read
 
     cdef bint reserve_ended(self) noexcept nogil:
         """Make room for one more transaction that has ended; return whether there is memory for it."""
         cdef Ended* ended
-        if self.ended_count == self.ended_room:
-            ended = <Ended*>realloc(self.ended, (2 * self.ended_room + 4) * sizeof(Ended))
-            if ended == NULL:
-                return False
-            self.ended, self.ended_room = ended, 2 * self.ended_room + 4
+        cdef int32_t room = 2 * self.ended_room + 4
+        if self.ended_from + self.ended_count < self.ended_room:
+            return True
+        if self.ended_from > self.ended_count:
+            memmove(self.ended, self.ended + self.ended_from, self.ended_count * sizeof(Ended))
+            self.ended_from = 0
+            return True
+        ended = <Ended*>realloc(self.ended, room * sizeof(Ended))
+        if ended == NULL:
+            return False
+        self.ended, self.ended_room = ended, room
         return True
 
-    cdef void find_undecided(self) noexcept nogil:
-        """Find the first offset of all transactions that have not ended."""
-        cdef int64_t i, first = NO_OFFSET
-        for i in range(self.capacity):
-            if self.table[i].producer_id != FREE and self.table[i].txn_first_offset != NO_OFFSET:
-                if first == NO_OFFSET or self.table[i].txn_first_offset < first:
-                    first = self.table[i].txn_first_offset
-        self.first_undecided = first
+    cdef void add_ended(self, int64_t first_offset, int64_t last_offset) noexcept nogil:
+        """Add a transaction behind those that have ended. ``reserve_ended`` was called before.
+
+        Those that began later need not be waited for: this one is replicated after them.
+        """
+        cdef Ended* end = self.ended + self.ended_from + self.ended_count
+        while self.ended_count > 0 and (end - 1).first_offset >= first_offset:
+            self.ended_count = self.ended_count - 1
+            end -= 1
+        end.first_offset, end.last_offset = first_offset, last_offset
+        self.ended_count = self.ended_count + 1
 
     cdef int64_t stable_offset(self, int64_t high_watermark, int64_t start_offset) noexcept nogil:
         """Return the offset below which all transactions have ended, and their markers are replicated."""
         cdef int64_t stable = high_watermark
-        cdef int32_t i
         require_mutex(self.mutex)
-        if self.first_undecided >= 0:
-            stable = min(stable, max(self.first_undecided, start_offset))
-        for i in range(self.ended_count):
-            stable = min(stable, max(self.ended[i].first_offset, start_offset))
+        if self.first_open != NO_PLACE:
+            stable = min(stable, max(self.open[self.first_open].first_offset, start_offset))
+        if self.ended_count > 0:
+            stable = min(stable, max(self.ended[self.ended_from].first_offset, start_offset))
         return stable
 
     cdef void forget_replicated(self, int64_t high_watermark) noexcept nogil:
         """Forget the transactions that have ended below the high watermark."""
-        cdef int32_t i = 0
         require_mutex(self.mutex)
-        while i < self.ended_count:
-            if self.ended[i].last_offset < high_watermark:
-                self.ended_count = self.ended_count - 1
-                self.ended[i] = self.ended[self.ended_count]
-            else:
-                i += 1
+        while self.ended_count > 0 and self.ended[self.ended_from].last_offset < high_watermark:
+            self.ended_from = self.ended_from + 1
+            self.ended_count = self.ended_count - 1
+        if self.ended_count == 0:
+            self.ended_from = 0
 
     # -- for Python code
 
@@ -463,7 +582,7 @@ cdef class ProducerStates:
 
     def first_undecided_offset(self):
         """Return the first offset of all transactions that have not ended, or -1."""
-        return self.first_undecided
+        return self.first_undecided()
 
     def remove_expired(self, int64_t now_ms):
         """Forget the producers that have appended nothing for ``expiration_ms`` and have no transaction."""

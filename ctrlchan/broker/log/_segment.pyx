@@ -32,7 +32,12 @@ from ctrlchan.broker.log._indexes cimport (
     truncate_indexes,
 )
 from ctrlchan.broker.log._parts cimport CORRUPT, DONE, NOT_FOUND, NO_MEMORY, OLD_FORMAT, OVERFLOW
-from ctrlchan.broker.log._transaction_index cimport open_transactions, truncate_aborted
+from ctrlchan.broker.log._transaction_index cimport (
+    close_transactions,
+    flush_transactions,
+    open_transactions,
+    truncate_aborted,
+)
 
 cdef enum:
     # Bytes of a header up to the magic byte, and where that is.
@@ -64,7 +69,7 @@ cdef Segment* open_segment(
     if segment == NULL:
         return NULL
     segment.references = 1
-    segment.fd = segment.indexes.offsets.fd = segment.indexes.times.fd = -1
+    segment.fd = segment.indexes.offsets.fd = segment.indexes.times.fd = segment.transactions.fd = -1
     segment.base_offset = base_offset
     segment.index_interval_bytes, segment.index_bytes = index_interval_bytes, index_bytes
     segment.created_ms = now_ms
@@ -104,6 +109,7 @@ cdef void release(Segment* segment) noexcept nogil:
     if segment.fd >= 0:
         close(segment.fd)
     close_indexes(&segment.indexes)
+    close_transactions(&segment.transactions)
     free(segment.name.path)
     free(segment)
 
@@ -515,4 +521,6 @@ cdef int make_inactive(Segment* segment) noexcept nogil:
 cdef int flush_segment(Segment* segment) noexcept nogil:
     """Make all bytes survive a crash of the machine. A reference is enough; the mutex is not needed."""
     cdef int error = flush_file(segment.fd)
-    return error if error != DONE else flush_indexes(&segment.indexes)
+    if error == DONE:
+        error = flush_indexes(&segment.indexes)
+    return error if error != DONE else flush_transactions(&segment.transactions)

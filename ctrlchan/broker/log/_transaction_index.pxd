@@ -3,11 +3,15 @@ from libc.stdint cimport int32_t, int64_t
 from ctrlchan.broker.log._files cimport SegmentName
 
 
-# The aborted transactions of a segment. Few segments have any: the file is there from the first one on.
+# The aborted transactions of a segment. Few segments have any: the file is there, and open, from the first one on.
 cdef struct TransactionIndex:
     const SegmentName* name
     int64_t base_offset
     int64_t entries
+    # -1: there is no file, or it is empty
+    int fd
+    # 1: the file has changed since it was flushed
+    int64_t has_changed
 
 
 # An aborted transaction.
@@ -19,6 +23,7 @@ cdef struct AbortedEntry:
 
 
 cdef int open_transactions(TransactionIndex* index, const SegmentName* name, int64_t base_offset) noexcept nogil
+cdef void close_transactions(TransactionIndex* index) noexcept nogil
 cdef bint transactions_are_sane(const TransactionIndex* index) noexcept nogil
 cdef int add_aborted(TransactionIndex* index, const AbortedEntry* one) noexcept nogil
 cdef int read_aborted(
@@ -26,3 +31,5 @@ cdef int read_aborted(
     bint* is_last
 ) noexcept nogil
 cdef int truncate_aborted(TransactionIndex* index, int64_t offset) noexcept nogil
+# Make all entries survive a crash of the machine. A reference to the segment is enough; the mutex is not needed.
+cdef int flush_transactions(TransactionIndex* index) noexcept nogil

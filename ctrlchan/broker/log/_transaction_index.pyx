@@ -1,17 +1,19 @@
 """The transaction index of a segment, ``.txnindex``: its aborted transactions, in the order of their markers.
 
 Layout of an entry (big-endian), as ``AbortedTxn``: version int16 (0), producer id, first offset, last offset, last stable
-offset int64. All functions require the mutex of the log.
+offset int64. The last offset is the marker's, so entries ascend by it, and are searched by it. All functions but
+``flush_transactions`` require the mutex of the log.
 """
 
 from libc.errno cimport ENOENT
 from libc.stdint cimport int32_t, int64_t, uint8_t
-from libc.stdlib cimport free, malloc, realloc
+from libc.stdlib cimport realloc
 from posix.fcntl cimport O_CREAT
 from posix.unistd cimport close
 
+from ctrlchan._c.atomics cimport load_number, store_number
 from ctrlchan._c.bytes cimport get_i16, get_i64, put_i16, put_i64
-from ctrlchan.broker.log._files cimport open_file, read_at, resize_file, write_at
+from ctrlchan.broker.log._files cimport flush_file, open_file, read_at, resize_file, write_at
 from ctrlchan.broker.log._parts cimport DONE, NO_MEMORY
 
 cdef enum:
@@ -21,58 +23,91 @@ cdef enum:
     FIRST_AT = 10
     LAST_AT = 18
     STABLE_AT = 26
+    # Entries that are read at once, and their bytes
+    MANY = 64
+    MANY_BYTES = 2176
 
 cdef const char* KIND = ".txnindex"
 
 
-cdef int close_file(int fd, int error) noexcept nogil:
-    if fd >= 0:
-        close(fd)
-    return error
-
-
 cdef int open_transactions(TransactionIndex* index, const SegmentName* name, int64_t base_offset) noexcept nogil:
-    """Find how many entries the file has."""
+    """Open the file, if there is one, and find how many entries it has."""
     cdef int64_t size = 0
-    cdef int fd = -1
-    cdef int error = open_file(name, KIND, 0, &fd, &size)
-    index.name, index.base_offset, index.entries = name, base_offset, size // ENTRY
-    return close_file(fd, DONE if error == ENOENT else error)
+    cdef int error
+    index.name, index.base_offset, index.entries, index.fd = name, base_offset, 0, -1
+    # What a process before has written may not be flushed.
+    index.has_changed = 1
+    error = open_file(name, KIND, 0, &index.fd, &size)
+    index.entries = size // ENTRY
+    if size == 0:
+        close_transactions(index)
+    return DONE if error == ENOENT else error
+
+
+cdef void close_transactions(TransactionIndex* index) noexcept nogil:
+    """Close the file, if it is open."""
+    if index.fd >= 0:
+        close(index.fd)
+    index.fd = -1
 
 
 cdef bint transactions_are_sane(const TransactionIndex* index) noexcept nogil:
-    """Whether every entry can be true."""
-    cdef uint8_t entry[ENTRY]
-    cdef int64_t size = 0, i
-    cdef int fd = -1
-    cdef bint sane = index.entries == 0 or open_file(index.name, KIND, 0, &fd, &size) == DONE
-    for i in range(index.entries if sane else 0):
-        if (
-            read_at(fd, entry, ENTRY, i * ENTRY) != DONE
-            or get_i16(entry) != 0
-            or get_i64(entry + LAST_AT) < index.base_offset
-        ):
-            sane = False
-            break
-    close_file(fd, DONE)
-    return sane
+    """Whether every entry can be true, and the entries ascend."""
+    cdef uint8_t entries[MANY_BYTES]
+    cdef const uint8_t* entry
+    cdef int64_t first = 0, many, i, last = index.base_offset - 1
+    while first < index.entries:
+        many = min(index.entries - first, <int64_t>MANY)
+        if read_at(index.fd, entries, many * ENTRY, first * ENTRY) != DONE:
+            return False
+        for i in range(many):
+            entry = entries + i * ENTRY
+            if get_i16(entry) != 0 or get_i64(entry + LAST_AT) <= last:
+                return False
+            last = get_i64(entry + LAST_AT)
+        first += many
+    return True
 
 
 cdef int add_aborted(TransactionIndex* index, const AbortedEntry* one) noexcept nogil:
     """Add an aborted transaction."""
     cdef uint8_t entry[ENTRY]
-    cdef int64_t size = 0
-    cdef int fd = -1
-    cdef int error = open_file(index.name, KIND, O_CREAT, &fd, &size)
+    cdef int64_t size
+    cdef int error = DONE
+    if index.fd < 0:
+        error = open_file(index.name, KIND, O_CREAT, &index.fd, &size)
     if error == DONE:
         put_i16(entry, 0)
         put_i64(entry + PRODUCER_AT, one.producer_id)
         put_i64(entry + FIRST_AT, one.first_offset)
         put_i64(entry + LAST_AT, one.last_offset)
         put_i64(entry + STABLE_AT, one.last_stable_offset)
-        error = write_at(fd, entry, ENTRY, size - size % ENTRY)
-        index.entries = size // ENTRY + 1
-    return close_file(fd, error)
+        error = write_at(index.fd, entry, ENTRY, index.entries * ENTRY)
+        store_number(&index.has_changed, 1)
+    if error == DONE:
+        index.entries += 1
+    return error
+
+
+cdef int find_entry(const TransactionIndex* index, int64_t offset, int64_t near, int64_t* found) noexcept nogil:
+    """Find the first entry that ends at ``offset`` or above, or one that is at most ``near`` entries before it.
+
+    ``found``: the number of entries if there is none.
+    """
+    cdef uint8_t entry[ENTRY]
+    cdef int64_t low = 0, high = index.entries, middle
+    cdef int error
+    while high - low > near:
+        middle = low + (high - low) // 2
+        error = read_at(index.fd, entry, ENTRY, middle * ENTRY)
+        if error != DONE:
+            return error
+        if get_i64(entry + LAST_AT) < offset:
+            low = middle + 1
+        else:
+            high = middle
+    found[0] = low
+    return DONE
 
 
 cdef int read_aborted(
@@ -83,52 +118,60 @@ cdef int read_aborted(
 
     ``is_last``: no later segment has more of them. Nothing is read where there is no entry.
     """
+    cdef uint8_t entries[MANY_BYTES]
+    cdef const uint8_t* entry
     cdef AbortedEntry* grown
     cdef AbortedEntry* one
-    cdef uint8_t* entries
-    cdef uint8_t* entry
-    cdef int64_t size = 0, i
-    cdef int fd = -1
+    cdef int64_t first = 0, many, i
     cdef int error
     is_last[0] = False
     if index.entries == 0:
         return DONE
-    grown = <AbortedEntry*>realloc(found[0], (count[0] + index.entries) * sizeof(AbortedEntry))
-    if grown == NULL:
-        return NO_MEMORY
-    found[0] = grown
-    entries = <uint8_t*>malloc(index.entries * ENTRY)
-    if entries == NULL:
-        return NO_MEMORY
-    error = open_file(index.name, KIND, 0, &fd, &size)
-    if error == DONE:
-        error = read_at(fd, entries, index.entries * ENTRY, 0)
-    for i in range(index.entries if error == DONE else 0):
-        entry = entries + i * ENTRY
-        one = &grown[count[0]]
-        one.producer_id, one.first_offset = get_i64(entry + PRODUCER_AT), get_i64(entry + FIRST_AT)
-        one.last_offset, one.last_stable_offset = get_i64(entry + LAST_AT), get_i64(entry + STABLE_AT)
-        if one.last_offset >= from_offset and one.first_offset < end_offset:
-            count[0] += 1
-        if one.last_stable_offset >= end_offset:
-            is_last[0] = True
-            break
-    free(entries)
-    return close_file(fd, error)
+    error = find_entry(index, from_offset, MANY, &first)
+    while error == DONE and first < index.entries and not is_last[0]:
+        many = min(index.entries - first, <int64_t>MANY)
+        grown = <AbortedEntry*>realloc(found[0], (count[0] + many) * sizeof(AbortedEntry))
+        if grown == NULL:
+            return NO_MEMORY
+        found[0] = grown
+        error = read_at(index.fd, entries, many * ENTRY, first * ENTRY)
+        for i in range(many if error == DONE else 0):
+            entry = entries + i * ENTRY
+            one = &grown[count[0]]
+            one.producer_id, one.first_offset = get_i64(entry + PRODUCER_AT), get_i64(entry + FIRST_AT)
+            one.last_offset, one.last_stable_offset = get_i64(entry + LAST_AT), get_i64(entry + STABLE_AT)
+            if one.last_offset >= from_offset and one.first_offset < end_offset:
+                count[0] += 1
+            if one.last_stable_offset >= end_offset:
+                is_last[0] = True
+                break
+        first += many
+    return error
 
 
 cdef int truncate_aborted(TransactionIndex* index, int64_t offset) noexcept nogil:
     """Remove the transactions that end at ``offset`` or above; all entries where the segment begins there."""
-    cdef uint8_t entry[ENTRY]
-    cdef int64_t size = 0, position = 0
-    cdef int fd = -1
-    cdef int error = open_file(index.name, KIND, 0, &fd, &size)
-    while error == DONE and offset > index.base_offset and position + ENTRY <= size:
-        error = read_at(fd, entry, ENTRY, position)
-        if error == DONE and get_i64(entry + LAST_AT) >= offset:
-            break
-        position += ENTRY
-    if error == DONE and position < size:
-        error = resize_file(fd, position)
-    index.entries = position // ENTRY
-    return close_file(fd, DONE if error == ENOENT else error)
+    cdef int64_t left = 0
+    cdef int error = DONE
+    if index.fd < 0:
+        return DONE
+    if offset > index.base_offset:
+        error = find_entry(index, offset, 0, &left)
+    if error == DONE and left < index.entries:
+        error = resize_file(index.fd, left * ENTRY)
+        store_number(&index.has_changed, 1)
+    if error == DONE:
+        index.entries = left
+    return error
+
+
+cdef int flush_transactions(TransactionIndex* index) noexcept nogil:
+    cdef int error
+    if index.fd < 0 or not load_number(&index.has_changed):
+        return DONE
+    # An entry that is added from here on is flushed now or the next time.
+    store_number(&index.has_changed, 0)
+    error = flush_file(index.fd)
+    if error != DONE:
+        store_number(&index.has_changed, 1)
+    return error
