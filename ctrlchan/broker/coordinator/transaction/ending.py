@@ -111,7 +111,7 @@ class Ending:
         )
         to = transaction.prepare_complete(self._now_ms())
         then = partial(self._finish, partition, transaction, to, _FIRST_PAUSE)
-        partition.after(lambda owed: self._markers.send(owed, then), ended)
+        partition.after(lambda one: self._markers.send(one, then), ended)
 
     def _finish(
         self, partition: StatePartition, transaction: Transaction, to: Transition, pause: float
