@@ -6,13 +6,17 @@ import json
 import logging
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from ctrlchan.cli.limits import MAX_INT32, MAX_INT64, MAX_PORT, MAX_SECONDS
 from ctrlchan.config import table
 from ctrlchan.text import printable
+
+if TYPE_CHECKING:
+    from ctrlchan.cli.broker_properties import BrokerProperties
+    from ctrlchan.state import Broker
 
 __all__ = ["broker"]
 
@@ -150,7 +154,6 @@ def broker(
     from ctrlchan.broker.config.broker_config import DEFAULT_CLUSTER_ID, BrokerConfig
     from ctrlchan.cli.progress import log_progress
     from ctrlchan.launch.runner import run
-    from ctrlchan.state import Broker
     from ctrlchan.state.brokers import check_host
 
     if ids and count is not None:
@@ -166,21 +169,10 @@ def broker(
     folder = None if log_dir is None else str(log_dir)
     session_timeout = None
     if config is not None:
-        from ctrlchan.cli.broker_properties import read_broker_properties
-        from ctrlchan.config.names import nearest_name
-
         if len(chosen) > 1:
             raise typer.BadParameter("--config is of one broker")
-        for name, setting in _KEYS.items():
-            source = context.get_parameter_source(name)
-            if source is not None and source.name == "COMMANDLINE":
-                instead = "" if setting is None else f": the file has {setting}"
-                raise typer.BadParameter(f"--{name.replace('_', '-')} has no effect with --config{instead}")
-        properties = read_broker_properties(config, chosen[0] if ids or count else None, folder)
-        for key in properties.without_effect:
-            meant = nearest_name(key, _ALIKE)
-            hint = "" if meant is None else f" (is {meant} meant?)"
-            typer.echo(f"warning: {config}: {printable(key)} has no effect{hint}", err=True)
+        _check_sources(context)
+        properties = _read_file(config, chosen[0] if ids or count else None, folder)
         zookeeper, session_timeout = zookeeper or properties.zookeeper, properties.session_timeout
         settings: dict[str, Any] = {"cluster_id": cluster_id or DEFAULT_CLUSTER_ID, **properties.settings}
         configs = [BrokerConfig(**settings)]
@@ -208,19 +200,7 @@ def broker(
     is_without_controller = bool(configs[0].log_dirs) and zookeeper is None
 
     def listening(one: Broker) -> None:
-        endpoint = one.endpoints[0]
-        if as_json:
-            shown = {
-                "id": one.id,
-                "host": endpoint.host,
-                "port": endpoint.port,
-                "listener": endpoint.listener,
-                "epoch": one.epoch,
-                "listeners": list(map(str, one.endpoints)),
-            }
-            typer.echo(json.dumps(shown))
-        else:
-            typer.echo(f"broker {one.id} listens on {', '.join(map(str, one.endpoints))}")
+        _show(one, as_json)
         if is_without_controller and one.id == configs[-1].id:
             _note_no_controller(len(configs), "FOLDER" if log_dir is None else str(log_dir))
 
@@ -236,6 +216,46 @@ def broker(
             progress=progress,
             metrics_port=metrics_port,
         )
+
+
+def _check_sources(context: typer.Context) -> None:
+    """Raise BadParameter for an option that has no effect beside a file."""
+    for name, setting in _KEYS.items():
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            instead = "" if setting is None else f": the file has {setting}"
+            raise typer.BadParameter(f"--{name.replace('_', '-')} has no effect with --config{instead}")
+
+
+def _read_file(config: Path, broker_id: int | None, folder: str | None) -> BrokerProperties:
+    """Return what the file has, and warn of its keys without effect. Raises ConfigError."""
+    from ctrlchan.cli.broker_properties import read_broker_properties
+    from ctrlchan.config.names import nearest_name
+
+    properties = read_broker_properties(config, broker_id, folder)
+    for key in properties.without_effect:
+        meant = nearest_name(key, _ALIKE)
+        hint = "" if meant is None else f" (is {meant} meant?)"
+        typer.echo(f"warning: {config}: {printable(key)} has no effect{hint}", err=True)
+    return properties
+
+
+def _show(broker: Broker, as_json: bool) -> None:
+    """Print a broker that listens."""
+    endpoint = broker.endpoints[0]
+    listeners = list(map(str, broker.endpoints))
+    if as_json:
+        shown = {
+            "id": broker.id,
+            "host": endpoint.host,
+            "port": endpoint.port,
+            "listener": endpoint.listener,
+            "epoch": broker.epoch,
+            "listeners": listeners,
+        }
+        typer.echo(json.dumps(shown))
+    else:
+        typer.echo(f"broker {broker.id} listens on {', '.join(listeners)}")
 
 
 def _log_dirs(folder: str | None, broker_id: int, count: int) -> tuple[str, ...]:
