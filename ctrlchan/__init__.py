@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from ctrlchan.embedded import ClusterBroker, EmbeddedCluster
     from ctrlchan.embedded.groups import ConsumerGroup
     from ctrlchan.embedded.records import TopicRecord
+    from ctrlchan.embedded.transactions import Transaction
     from ctrlchan.errors import CtrlchanError, OutcomesTimeoutError, ProtocolError
     from ctrlchan.journal import (
         Journal,
@@ -91,6 +92,7 @@ __all__ = [
     "StateDifference",
     "TlsSettings",
     "TopicRecord",
+    "Transaction",
     "__version__",
     "compact_journal",
     "journal_dataset",
@@ -132,6 +134,7 @@ _HOMES: Final = {
     "StateDifference": "state",
     "TlsSettings": "channel",
     "TopicRecord": "embedded.records",
+    "Transaction": "embedded.transactions",
     "compact_journal": "journal",
     "journal_dataset": "journal",
     "read_channels": "journal",

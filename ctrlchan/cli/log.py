@@ -43,7 +43,8 @@ def dump(
     Segments (.log), indexes (.index, .timeindex, .txnindex), producer
     snapshots, checkpoints, meta.properties and partition.metadata. Nothing
     is changed; the broker may be running. Names are those of Kafka's
-    kafka-dump-log.sh.
+    kafka-dump-log.sh. With --records, markers of transactions and the
+    records of __transaction_state are shown in its words, too.
 
     Indexes are compared with their segment. Damage is a line of its own
     with file and byte offset, and the exit status is 1.
@@ -58,14 +59,16 @@ def dump(
       ctrlchan log dump --json --records /var/lib/kafka/orders-0 |
         jq -r 'select(.offset and .payload) | .payload'
     """
+    from ctrlchan.broker.coordinator.transaction.record_texts import text_of
     from ctrlchan.broker.log.dump import dump_file, files_of
+    from ctrlchan.internal_topics import TRANSACTIONS_TOPIC
 
     damaged = False
     for path in paths:
         for file in files_of(path):
             if not as_json:
                 typer.echo(f"{file}")
-            for row in dump_file(file, records=records):
+            for row in dump_file(file, records=records, texts={TRANSACTIONS_TOPIC: text_of}):
                 damaged = damaged or "damage" in row
                 typer.echo(json.dumps({"file": str(file)} | row) if as_json else _line(file, row))
     if damaged:

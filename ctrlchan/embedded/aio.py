@@ -6,12 +6,13 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ctrlchan.embedded.calls import SECONDS, ClusterCalls
+from ctrlchan.embedded.calls import SECONDS, ClusterCalls, Isolation
 
 if TYPE_CHECKING:
     from ctrlchan.embedded.batches import Header
     from ctrlchan.embedded.groups import ConsumerGroup
     from ctrlchan.embedded.records import TopicRecord
+    from ctrlchan.embedded.transactions import Transaction
     from ctrlchan.launch.configs import ConfigValue
     from ctrlchan.state import Broker
 
@@ -70,13 +71,26 @@ class AsyncCalls:
             timeout=timeout,
         )
 
-    async def records(self, topic: str, *, at_least: int = 0, timeout: float = SECONDS) -> list[TopicRecord]:
+    async def records(
+        self,
+        topic: str,
+        *,
+        isolation: Isolation = "read_uncommitted",
+        at_least: int = 0,
+        timeout: float = SECONDS,
+    ) -> list[TopicRecord]:
         """Return all records of a topic that consumers see, by partition and offset."""
-        return await asyncio.to_thread(self._cluster.records, topic, at_least=at_least, timeout=timeout)
+        return await asyncio.to_thread(
+            self._cluster.records, topic, isolation=isolation, at_least=at_least, timeout=timeout
+        )
 
     async def groups(self, *, timeout: float = SECONDS) -> list[ConsumerGroup]:
         """Return the consumer groups, by id."""
         return await asyncio.to_thread(self._cluster.groups, timeout=timeout)
+
+    async def transactions(self, *, timeout: float = SECONDS) -> list[Transaction]:
+        """Return the transactional ids that the cluster knows, by id."""
+        return await asyncio.to_thread(self._cluster.transactions, timeout=timeout)
 
     async def kill_broker(self, broker_id: int) -> None:
         """Kill the process of this broker with SIGKILL."""

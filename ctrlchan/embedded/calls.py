@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypeVar
 
 from ctrlchan.errors import CtrlchanError, ErrorCode, KafkaError
 from ctrlchan.launch.configs import ConfigValue, config_text
@@ -15,11 +15,14 @@ if TYPE_CHECKING:
     from ctrlchan.embedded.controller import LocalController
     from ctrlchan.embedded.groups import ConsumerGroup
     from ctrlchan.embedded.records import TopicRecord
+    from ctrlchan.embedded.transactions import Transaction
     from ctrlchan.peers.connection import Address
 
-__all__ = ["SECONDS", "ClusterCalls", "wait_for"]
+__all__ = ["SECONDS", "ClusterCalls", "Isolation", "wait_for"]
 
 T = TypeVar("T")
+#: Which records a consumer sees (isolation.level).
+Isolation: TypeAlias = Literal["read_uncommitted", "read_committed"]
 
 #: Seconds that a call waits for the cluster, if no other time is given.
 SECONDS: Final = 10.0
@@ -125,11 +128,20 @@ class ClusterCalls(BrokerProcesses):
         pending = PendingWrite(topic, [_encoded(one) for one in values], _encoded(key), partition, headers)
         return self._retried(lambda: pending.go_on(self._addresses()[0], timeout), _MOVING, timeout)
 
-    def records(self, topic: str, *, at_least: int = 0, timeout: float = SECONDS) -> list[TopicRecord]:
+    def records(
+        self,
+        topic: str,
+        *,
+        isolation: Isolation = "read_uncommitted",
+        at_least: int = 0,
+        timeout: float = SECONDS,
+    ) -> list[TopicRecord]:
         """Return all records of a topic that consumers see, by partition and offset.
 
-        ``at_least``: wait until there are so many, for ``timeout`` seconds; then return those that there are.
-        Raises KafkaError for a topic that does not exist, and CtrlchanError when no broker lives.
+        ``isolation``: "read_committed" leaves out the records of aborted transactions, and all from the first
+        one of an open transaction on. ``at_least``: wait until there are so many, for ``timeout`` seconds;
+        then return those that there are. Raises KafkaError for a topic that does not exist, and CtrlchanError
+        when no broker lives.
         """
         from ctrlchan.embedded.records import read_topic
 
@@ -139,7 +151,9 @@ class ClusterCalls(BrokerProcesses):
         codes = _RETRIABLE if at_least else (ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OUT)
         while True:
             found = self._retried(
-                lambda: read_topic(self._addresses()[0], topic), codes, deadline - time.monotonic()
+                lambda: read_topic(self._addresses()[0], topic, isolation),
+                codes,
+                deadline - time.monotonic(),
             )
             if len(found) >= at_least or time.monotonic() > deadline:
                 return found
@@ -154,6 +168,17 @@ class ClusterCalls(BrokerProcesses):
         from ctrlchan.embedded.groups import read_groups
 
         return self._retried(lambda: read_groups(self._addresses()), _MOVING, timeout)
+
+    def transactions(self, *, timeout: float = SECONDS) -> list[Transaction]:
+        """Return the transactional ids that the cluster knows, with their transactions, by id.
+
+        An id whose coordinator moves is asked for again for ``timeout`` seconds. Raises KafkaError, and
+        CtrlchanError when no broker lives or the brokers store no records.
+        """
+        from ctrlchan.embedded.transactions import read_transactions
+
+        self._require_records()
+        return self._retried(lambda: read_transactions(self._addresses()), _MOVING, timeout)
 
     def _require_records(self) -> None:
         """Raise CtrlchanError for a cluster whose brokers store no records."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from ctrlchan.broker.log.records import read_records
+from ctrlchan.broker.log._batches import BatchHeader, read_header
+from ctrlchan.broker.log.records import Record, read_records
 from ctrlchan.embedded.batches import Header, encode_records, partition_of
 from ctrlchan.embedded.requests import ask, check, topic_metadata
 from ctrlchan.errors import ErrorCode
@@ -19,9 +20,15 @@ _NO_REPLICA: Final = -1
 _ALL_IN_SYNC: Final = -1
 _MAX_BYTES: Final = 2**26
 _EARLIEST: Final = -2
+_READ_COMMITTED: Final = "read_committed"
+_ISOLATION_LEVELS: Final = "read_uncommitted", _READ_COMMITTED
+_TRANSACTIONAL: Final = 0x10
 _CONTROL: Final = 0x20
-#: Of a batch: offset of its length, of its attributes, and what stands before the length ends.
-_LENGTH_AT, _ATTRIBUTES_AT, _LENGTH_END = 8, 21, 12
+#: Of a batch: where its length stands, and where that ends.
+_LENGTH_AT, _LENGTH_END = 8, 12
+#: The type in the key of a control record.
+_KIND: Final = slice(2, 4)
+_ABORT: Final = b"\0\0"
 
 _PRODUCE: Final = 0, 8
 _FETCH: Final = 1, 11
@@ -39,16 +46,24 @@ class TopicRecord(NamedTuple):
     headers: tuple[Header, ...]
 
 
-def read_topic(bootstrap: Address, topic: str) -> list[TopicRecord]:
+def read_topic(bootstrap: Address, topic: str, isolation: str = "read_uncommitted") -> list[TopicRecord]:
     """Return all records of a topic up to the high watermark, by partition and offset.
 
-    ``bootstrap``: a broker. Raises KafkaError for a topic that does not exist or has no leader, and
-    REQUEST_TIMED_OUT when a leader does not answer.
+    ``bootstrap``: a broker. ``isolation``: with "read_committed" up to the last stable offset, without the
+    records of aborted transactions. Raises KafkaError for a topic that does not exist or has no leader,
+    REQUEST_TIMED_OUT when a leader does not answer, and ValueError for another isolation.
     """
+    if isolation not in _ISOLATION_LEVELS:
+        raise ValueError(f"isolation {isolation!r}, where {' or '.join(_ISOLATION_LEVELS)} should be")
     addresses, found = topic_metadata(bootstrap, topic)
     records: list[TopicRecord] = []
     for partition in sorted(found.partitions, key=lambda one: int(one.partition_index)):
-        records += _read_partition(addresses[partition.leader_id], topic, partition.partition_index)
+        records += _read_partition(
+            addresses[partition.leader_id],
+            topic,
+            partition.partition_index,
+            committed=isolation == _READ_COMMITTED,
+        )
     return records
 
 
@@ -118,21 +133,51 @@ class PendingWrite:
             )
 
 
-def _read_partition(leader: Address, topic: str, partition: int) -> Iterator[TopicRecord]:
+def _read_partition(leader: Address, topic: str, partition: int, *, committed: bool) -> Iterator[TopicRecord]:
     offset = _earliest(leader, topic, partition)
     while True:
-        answer = _fetch(leader, topic, partition, offset)
+        answer = _fetch(leader, topic, partition, offset, committed=committed)
         data = bytes(answer.records or b"")
+        aborted = _Aborted(answer.aborted_transactions or ())
         for batch in _batches(data):
-            for record in read_records(batch):
-                if record.offset >= offset and not batch[_ATTRIBUTES_AT + 1] & _CONTROL:
-                    headers = tuple((name.decode(errors="replace"), value) for name, value in record.headers)
-                    yield TopicRecord(
-                        partition, record.offset, record.timestamp, record.key, record.value, headers
-                    )
-            offset = max(offset, int.from_bytes(batch[:8]) + int.from_bytes(batch[23:27]) + 1)
-        if not data or offset >= answer.high_watermark:
+            header = read_header(batch, 0)
+            read = list(read_records(batch))
+            if not aborted.has(header, read):
+                for record in read:
+                    if record.offset >= offset:
+                        headers = tuple(
+                            (name.decode(errors="replace"), value) for name, value in record.headers
+                        )
+                        yield TopicRecord(
+                            partition, record.offset, record.timestamp, record.key, record.value, headers
+                        )
+            offset = max(offset, header.base_offset + header.last_offset_delta + 1)
+        if not data or offset >= (answer.last_stable_offset if committed else answer.high_watermark):
             return
+
+
+class _Aborted:
+    """Which batches of an answer no consumer sees: markers, and batches of the transactions in its list.
+
+    Source: ``CompletedFetch.consumeAbortedTransactionsUpTo`` of Kafka's consumer.
+    """
+
+    def __init__(self, transactions: Iterable[Any]) -> None:
+        self._transactions = sorted(
+            ((int(one.first_offset), int(one.producer_id)) for one in transactions), reverse=True
+        )
+        self._producers: set[int] = set()
+
+    def has(self, header: BatchHeader, records: Sequence[Record]) -> bool:
+        """Return whether the batch is not seen. Batches come in the order of their offsets."""
+        last_offset = header.base_offset + header.last_offset_delta
+        while self._transactions and self._transactions[-1][0] <= last_offset:
+            self._producers.add(self._transactions.pop()[1])
+        if header.attributes & _CONTROL:
+            if any(record.key is not None and record.key[_KIND] == _ABORT for record in records):
+                self._producers.discard(header.producer_id)
+            return True
+        return bool(header.attributes & _TRANSACTIONAL) and header.producer_id in self._producers
 
 
 def _earliest(leader: Address, topic: str, partition: int) -> int:
@@ -151,7 +196,7 @@ def _earliest(leader: Address, topic: str, partition: int) -> int:
     return int(found.offset)
 
 
-def _fetch(leader: Address, topic: str, partition: int, offset: int) -> Any:
+def _fetch(leader: Address, topic: str, partition: int, offset: int, *, committed: bool) -> Any:
     api, version = "fetch", _FETCH[1]
     asked = part(
         api,
@@ -168,6 +213,7 @@ def _fetch(leader: Address, topic: str, partition: int, offset: int) -> Any:
         replica_id=_NO_REPLICA,
         max_wait=duration(0),
         min_bytes=0,
+        isolation_level=int(committed),
         topics=(part(api, version, "FetchTopic", topic=topic, partitions=(asked,)),),
         forgotten_topics_data=(),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from time import monotonic
 from typing import Any, Final
 
@@ -20,8 +21,18 @@ _SECONDS: Final = 15.0
 _METADATA: Final = 3, 8
 
 
-def ask(address: Address, api: str, key_and_version: tuple[int, int], **fields: Any) -> Any:
+def ask(
+    address: Address,
+    api: str,
+    key_and_version: tuple[int, int],
+    *,
+    flexible: bool = False,
+    read: Callable[[bytes], Any] | None = None,
+    **fields: Any,
+) -> Any:
     """Return a broker's answer to one request, sent once. `api`: kio's name, such as "create_topics".
+
+    `flexible`: the version has headers with tagged fields. `read`: decodes the body in place of kio.
 
     Raises KafkaError: NETWORK_EXCEPTION when it was not sent, as to a broker that was killed;
     REQUEST_TIMED_OUT when it was and there is no answer; UNSUPPORTED_VERSION if the broker does not serve it.
@@ -41,8 +52,8 @@ def ask(address: Address, api: str, key_and_version: tuple[int, int], **fields: 
             )
         code, what = ErrorCode.REQUEST_TIMED_OUT, f"no answer of the broker at {where}"
         body = encode_request(api, version, **fields)
-        answer, offset = connection.exchange(key, version, False, body, deadline)
-        return decode_answer(api, version, answer, offset)
+        answer, offset = connection.exchange(key, version, flexible, body, deadline)
+        return decode_answer(api, version, answer, offset) if read is None else read(answer[offset:])
     except (OSError, DecodeError) as error:
         problem = error
     finally:

@@ -46,7 +46,7 @@ def _described(messages: ClientMessages, transactional_id: str, transaction: Tra
         error_code=KioError(transaction.error),
         transactional_id=transactional_id,
         transaction_state=transaction.state if found else "",
-        transaction_timeout=duration(transaction.timeout_ms if found else 0),
+        transaction_timeout=duration(transaction.timeout_ms / 1000 if found else 0),
         # Not kio's own type, which has no time before 1970: without a transaction it is -1.
         transaction_start_time=_time(transaction.start_ms if found else 0),
         producer_id=transaction.producer_id if found else 0,

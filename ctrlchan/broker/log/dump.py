@@ -24,12 +24,14 @@ from ctrlchan.broker.log.records import (
     LOG_APPEND_TIME,
     read_records,
 )
-from ctrlchan.errors import KafkaError, LogDirectoryError
+from ctrlchan.errors import DecodeError, KafkaError, LogDirectoryError
 from ctrlchan.topic_names import id_to_text
 
-__all__ = ["BatchPlace", "Row", "batches_of", "dump_file", "files_of"]
+__all__ = ["BatchPlace", "RecordTexts", "Row", "batches_of", "dump_file", "files_of"]
 
 Row: TypeAlias = dict[str, Any]
+#: Returns key and value of a record as texts, or raises DecodeError.
+RecordTexts: TypeAlias = Callable[[bytes | None, bytes | None], tuple[str, str | None]]
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 TRANSACTIONAL, CONTROL = 0x10, 0x20
@@ -62,16 +64,32 @@ def files_of(path: Path) -> Iterator[Path]:
         yield from files_of(folder)
 
 
-def dump_file(path: Path, *, records: bool = False) -> Iterator[Row]:
-    """Yield the rows of one file. ``records``: also a row for each record. Raises OSError."""
+def dump_file(
+    path: Path, *, records: bool = False, texts: Mapping[str, RecordTexts] | None = None
+) -> Iterator[Row]:
+    """Yield the rows of one file. Raises OSError.
+
+    ``records``: also a row for each record. ``texts``: how the records of some topics are shown.
+    """
     reader = _reader_of(path.name)
     if reader is None:
         yield {"damage": "not a file of a log directory"}
         return
     try:
-        yield from reader(path, records)
+        if reader is _dump_segment:
+            yield from _dump_segment(path, records, (texts or {}).get(_topic_of(path)))
+        else:
+            yield from reader(path, records)
     except LogDirectoryError as error:
         yield {"damage": str(error).removeprefix(f"{path}")[:1000].lstrip(":, ")}
+
+
+def _topic_of(path: Path) -> str:
+    """Return the topic of a replica's file, "" for a file that is elsewhere."""
+    try:
+        return names.parse_folder_name(path.absolute().parent.name)[0]
+    except LogDirectoryError:
+        return ""
 
 
 def _reader_of(name: str) -> Callable[[Path, bool], Iterator[Row]] | None:
@@ -120,7 +138,7 @@ def batches_of(path: Path) -> Iterator[BatchPlace]:
             return
 
 
-def _dump_segment(path: Path, records: bool) -> Iterator[Row]:
+def _dump_segment(path: Path, records: bool, texts: RecordTexts | None = None) -> Iterator[Row]:
     next_offset = names.offset_of(path.name) or 0
     yield {"startingOffset": next_offset}
     with path.open("rb") as file:
@@ -142,7 +160,7 @@ def _dump_segment(path: Path, records: bool) -> Iterator[Row]:
                 }
             next_offset = max(next_offset, last_offset + 1)
             if records and is_valid:
-                yield from _record_rows(header, data, position)
+                yield from _record_rows(header, data, position, texts)
 
 
 def _batch_row(header: BatchHeader, position: int, is_valid: bool) -> Row:
@@ -183,7 +201,7 @@ def _sequence(header: BatchHeader, delta: int) -> int:
     return -1 if header.base_sequence < 0 else (header.base_sequence + delta) & 0x7FFFFFFF
 
 
-def _record_rows(header: BatchHeader, data: bytes, position: int) -> Iterator[Row]:
+def _record_rows(header: BatchHeader, data: bytes, position: int, texts: RecordTexts | None) -> Iterator[Row]:
     try:
         for record in read_records(data):
             row: Row = {
@@ -198,6 +216,16 @@ def _record_rows(header: BatchHeader, data: bytes, position: int) -> Iterator[Ro
                 row |= _marker(record.key, record.value)
             else:
                 row |= {"key": _text(record.key), "payload": _text(record.value)}
+                if texts is not None:
+                    try:
+                        row["key"], row["payload"] = texts(record.key, record.value)
+                    except DecodeError as error:
+                        yield row
+                        yield {
+                            "damage": f"the record at offset {record.offset}: {error}",
+                            "position": position,
+                        }
+                        continue
             yield row
     except KafkaError as error:
         yield {"damage": f"{error}", "position": position}
@@ -373,7 +401,7 @@ _BY_NAME: Final = {
     checkpoints.LEADER_EPOCH_CHECKPOINT: _dump_epochs,
     checkpoints.PARTITION_METADATA: _dump_topic_id,
 }
-_BY_SUFFIX: Final = {
+_BY_SUFFIX: Final[Mapping[str, Callable[[Path, bool], Iterator[Row]]]] = {
     names.LOG_SUFFIX: _dump_segment,
     names.INDEX_SUFFIX: _dump_index,
     names.TIME_INDEX_SUFFIX: _dump_time_index,

@@ -1,9 +1,10 @@
-"""What a test asks an EmbeddedCluster: topics, records, groups, descriptions; also with asyncio."""
+"""What a test asks an EmbeddedCluster: topics, records, groups, transactions; also with asyncio."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -120,11 +121,89 @@ def test_groups_have_members_and_offsets(cluster: EmbeddedCluster) -> None:
         consumer.close()
 
 
+def test_aborted_and_open_transactions_are_not_read_as_committed(cluster: EmbeddedCluster) -> None:
+    cluster.create_topic("in-transactions", 1, 2)
+
+    def begin(transactional_id: str) -> Any:
+        producer: Any = Producer(
+            {"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": transactional_id}
+        )
+        producer.init_transactions(60)
+        producer.begin_transaction()
+        return producer
+
+    def send(producer: Any, *values: str) -> None:
+        for value in values:
+            producer.produce("in-transactions", value, partition=0)
+        assert producer.flush(60) == 0
+
+    committing, aborting, staying = begin("commits"), begin("aborts"), begin("stays")
+    send(aborting, "a1")
+    send(committing, "c1")
+    send(aborting, "a2")
+    committing.commit_transaction(60)
+    send(aborting, "a3")
+    aborting.abort_transaction(60)
+    aborting.begin_transaction()
+    send(aborting, "c2")  # the same producer id
+    aborting.commit_transaction(60)
+    cluster.produce("in-transactions", "plain")
+
+    def values(isolation: Any, at_least: int = 0) -> list[str]:
+        records = cluster.records("in-transactions", isolation=isolation, at_least=at_least)
+        return [(record.value or b"").decode() for record in records]
+
+    assert values("read_committed", 3) == ["c1", "c2", "plain"]
+    send(staying, "s1")
+    cluster.produce("in-transactions", "behind")
+    every = ["a1", "c1", "a2", "a3", "c2", "plain", "s1", "behind"]
+    assert values("read_uncommitted") == every
+    assert [record.value for record in cluster.records("in-transactions")] == [one.encode() for one in every]
+    assert values("read_committed") == ["c1", "c2", "plain"]
+    staying.commit_transaction(60)
+    assert values("read_committed", 5) == ["c1", "c2", "plain", "s1", "behind"]
+    with pytest.raises(ValueError, match="isolation 'committed', where read_uncommitted or read_committed"):
+        values("committed")
+
+
+def test_transactions_have_states_and_partitions(cluster: EmbeddedCluster) -> None:
+    cluster.create_topic("of-a-transaction", 2, 2)
+    settings = {"transactional.id": "looked-at", "transaction.timeout.ms": 54_321}
+    producer: Any = Producer({"bootstrap.servers": cluster.bootstrap_servers} | settings)
+
+    def found(state: str) -> Any:
+        def look() -> Any:
+            (one,) = (one for one in cluster.transactions() if one.transactional_id == "looked-at")
+            return one if one.state == state else None
+
+        return wait_until(look, what=f"the transaction in the state {state}", timeout=60)
+
+    producer.init_transactions(60)
+    fresh = found("Empty")
+    assert (fresh.producer_epoch, fresh.timeout_ms, fresh.start_ms) == (0, 54_321, None)
+    assert fresh.producer_id >= 0
+    producer.begin_transaction()
+    before = time.time_ns() // 1_000_000
+    for partition in (1, 0):
+        producer.produce("of-a-transaction", "x", partition=partition)
+    assert producer.flush(60) == 0
+    ongoing = found("Ongoing")
+    assert ongoing.partitions == (("of-a-transaction", 0), ("of-a-transaction", 1))
+    assert before <= ongoing.start_ms <= time.time_ns() // 1_000_000
+    producer.commit_transaction(60)
+    done = found("CompleteCommit")
+    assert (done.partitions, done.producer_id) == ((), fresh.producer_id)
+    ids = [one.transactional_id for one in cluster.transactions()]
+    assert ids == sorted(ids)
+    assert asyncio.run(cluster.aio.transactions()) == cluster.transactions()
+
+
 def test_the_calls_for_asyncio(cluster: EmbeddedCluster) -> None:
     async def work() -> None:
         await cluster.aio.create_topic("awaited", 1, 2)
         (record,) = await cluster.aio.produce("awaited", "1", key="k")
         assert await cluster.aio.records("awaited", at_least=1) == [record]
+        assert await cluster.aio.records("awaited", isolation="read_committed") == [record]
         await cluster.aio.move_leader("awaited", 0, 2)
         assert isinstance(await cluster.aio.groups(), list)
         await cluster.aio.delete_topics("awaited")

@@ -11,10 +11,16 @@ import pytest
 from typer.testing import CliRunner
 
 from ctrlchan.broker.config.log_config import LogConfig
+from ctrlchan.broker.coordinator.common.partitions import TopicPartition
+from ctrlchan.broker.coordinator.transaction.record_texts import text_of
+from ctrlchan.broker.coordinator.transaction.records import record_of, tombstone_of
+from ctrlchan.broker.coordinator.transaction.states import TransactionState
+from ctrlchan.broker.coordinator.transaction.transaction import Transition
 from ctrlchan.broker.log import checkpoints, dump
 from ctrlchan.broker.log._batches import AppendRules, check
 from ctrlchan.broker.log._log import Log
 from ctrlchan.broker.log.manager import LogManager
+from ctrlchan.broker.replica._partitions import PartitionTable
 from ctrlchan.cli.commands import app
 from tests.unit.broker.log.batches import PlainRecord, batch_of
 
@@ -187,3 +193,80 @@ def test_damage_is_named_with_its_place(folder: Path) -> None:
     assert status == 1
     assert f"  DAMAGED {snapshot} at byte 0: the CRC of a snapshot is wrong" in lines
     assert damage(folder.parent / "other") == [("not a file of a log directory", -1)]
+
+
+def test_records_of_the_transaction_coordinator(tmp_path: Path) -> None:
+    """The words are those of ``kafka-dump-log.sh --transaction-log-decoder``."""
+    replica = tmp_path / "__transaction_state-7"
+    replica.mkdir()
+    partitions = frozenset({TopicPartition("orders", 10), TopicPartition("orders", 9)})
+    ongoing = Transition(TransactionState.ONGOING, 4000, -1, 3, -1, 60_000, partitions, 1000, 1005)
+    empty = Transition(TransactionState.EMPTY, 4000, -1, 0, -1, 60_000, frozenset(), -1, 999)
+    stored = [record_of("tx", ongoing), record_of("tx", empty), tombstone_of("tx")]
+    pairs = [(one.key, one.value) for one in stored]
+    pairs += [(b"\0\7later", b"v"), (pairs[0][0], b"\0\0damaged"), (b"\0", b"v")]
+    records = [PlainRecord(n, n, key=key, value=value) for n, (key, value) in enumerate(pairs)]
+    file = replica / "00000000000000000000.log"
+    file.write_bytes(batch_of(records).encoded())
+
+    shown = list(dump.dump_file(file, records=True, texts={"__transaction_state": text_of}))
+    assert [(row["key"], row["payload"]) for row in shown if "key" in row] == [
+        (
+            "transaction_metadata::transactionalId=tx",
+            "producerId:4000,producerEpoch:3,state=Ongoing,partitions=[orders-9,orders-10],"
+            "txnLastUpdateTimestamp=1005,txnTimeoutMs=60000",
+        ),
+        (
+            "transaction_metadata::transactionalId=tx",
+            "producerId:4000,producerEpoch:0,state=Empty,partitions=[],"
+            "txnLastUpdateTimestamp=999,txnTimeoutMs=60000",
+        ),
+        ("transaction_metadata::transactionalId=tx", "<DELETE>"),
+        ("unknown::version=7", None),
+        ("\0\0\0\2tx", "\0\0damaged"),
+        ("\0", "v"),
+    ]
+    damages = [row["damage"] for row in shown if "damage" in row]
+    assert [text.split(":")[0] for text in damages] == [
+        "the record at offset 4",
+        "the record at offset 5",
+    ]
+    code, lines = run("--records", str(replica))
+    assert code == 1
+    assert sum("transaction_metadata::transactionalId=tx" in line for line in lines) == 3
+    # The records of another topic are shown as they are.
+    other = tmp_path / "orders-0"
+    replica.rename(other)
+    code, lines = run("--records", str(other))
+    assert code == 0
+    assert not any("transaction_metadata" in line for line in lines)
+
+
+def test_markers_of_transactions(tmp_path: Path) -> None:
+    manager = LogManager([tmp_path], CONFIG, 1, "c")
+    manager.start()
+    log = manager.open_log("orders", 0, bytes(16))
+    table = PartitionTable(1)
+    partition = table.open("orders", 0)
+    partition.make_leader(log, 0, 0, (1,), (1,))
+    for epoch, commit in enumerate((True, False)):
+        data = plain(1, producer_id=7, producer_epoch=epoch, base_sequence=0, attributes=TRANSACTIONAL)
+        assert partition.append(data).result()[0] == 0
+        assert not partition.append_marker(7, epoch, commit, 5, timeout_ms=1).result().error_code
+    table.close()
+    manager.stop(broker_epoch=5)
+    shown = [
+        row
+        for file in sorted((tmp_path / "orders-0").glob("*.log"))  # the old records are alone in theirs
+        for row in rows(file, records=True)
+    ]
+    markers = [row for row in shown if "endTxnMarker" in row]
+    assert [(row["offset"], row["endTxnMarker"], row["coordinatorEpoch"]) for row in markers] == [
+        (1, "COMMIT", 5),
+        (3, "ABORT", 5),
+    ]
+    batches = [row for row in shown if "baseOffset" in row]
+    assert [(row["isTransactional"], row["isControl"]) for row in batches] == 2 * [
+        (True, False),
+        (True, True),
+    ]
