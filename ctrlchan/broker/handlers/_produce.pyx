@@ -414,7 +414,7 @@ cdef bint wait_for_acks(Produce* produce, Network* network, uint64_t token) noex
 
 
 cdef Result go_on(ProduceApi self, HotRequest* request, const RequestHeader* header, Answer* answer) noexcept nogil:
-    """Answer a request with acks=-1 if its records are acknowledged or its time is over; else it stays parked."""
+    """Answer a request with acks=-1 when its records are acknowledged or its time is over; else park it."""
     cdef Produce* produce = <Produce*>request.state
     cdef int32_t i
     if request.reason != ABANDONED:
@@ -434,7 +434,7 @@ cdef Result go_on(ProduceApi self, HotRequest* request, const RequestHeader* hea
 
 
 cdef Produce* moved(Produce* produce) noexcept nogil:
-    """Return a copy of the request that outlives this call, or NULL. Its watchers move for the last time."""
+    """Return a copy of the request that outlives this call, or NULL. The watchers move to the copy."""
     cdef Produce* kept = <Produce*>malloc(sizeof(Produce))
     if kept != NULL:
         kept[0] = produce[0]

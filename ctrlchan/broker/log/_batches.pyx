@@ -187,7 +187,7 @@ cdef struct Record:
 
 
 cdef inline const uint8_t* skip_bytes(const uint8_t* p, const uint8_t* end, int32_t* size) noexcept nogil:
-    """Skip bytes that have their size before them; a negative one is null. Return NULL if they are cut."""
+    """Skip bytes behind their size; a negative size means null. Return NULL if bytes are missing."""
     p = read_varint(p, end, size)
     if p == NULL or size[0] <= 0:
         return p

@@ -126,7 +126,7 @@ cdef class OffsetMap:
         return <int64_t>slot[2] - 1
 
     cdef uint64_t* find(self, const uint8_t* key, int64_t size) noexcept nogil:
-        """Return the slot of a key, or the free one for it. Its last word is the offset + 1, or 0."""
+        """Return the slot of a key, or a free slot. The last word of a slot is the offset + 1, or 0."""
         cdef uint64_t hashed[2]
         cdef uint64_t* slot
         cdef int64_t i
@@ -242,7 +242,7 @@ def add_keys(
 
 
 cdef bint is_kept(OffsetMap offsets, const uint8_t* data, const Parts* parts, int64_t offset, bint tombstones) noexcept nogil:
-    """Whether a record stays: it is the last one of its key, and no tombstone whose time is over."""
+    """Whether a record stays: the last record of its key stays, unless it is an old tombstone."""
     if offset > offsets.latest_offset:
         return True
     if parts.key_size < 0 or (parts.value_size < 0 and not tombstones):

@@ -1,4 +1,4 @@
-"""What a log shows to the cleaner, and gets from it: descriptions of segments, and cleaned ones. Source: ``Cleaner``."""
+"""Descriptions of segments for the cleaner, and its cleaned segments. Source: ``Cleaner``."""
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc

@@ -79,7 +79,7 @@ cdef int resize_index(Index* index, int64_t size) noexcept nogil:
 
 
 cdef int cut_index(Index* index, int32_t entries) noexcept nogil:
-    """Remove the entries from ``entries`` on. What they leave is zeros, so that no old entry comes back."""
+    """Remove the entries from ``entries`` on, and write zeros there, so that no old entry comes back."""
     cdef int error
     if entries == index.entries and index.fd < 0:
         return DONE
@@ -166,7 +166,7 @@ cdef int truncate_index(Index* index, int at, int64_t relative) noexcept nogil:
 
 
 cdef int open_indexes(Indexes* indexes, const SegmentName* name, int64_t base_offset, int64_t room) noexcept nogil:
-    """Find what both files hold. ``room``: the bytes that a file gets if it is not there."""
+    """Find the entries of both files. ``room``: the size of a file that must be created."""
     cdef int error = open_index(&indexes.offsets, name, ".index", OFFSET_ENTRY, room)
     indexes.base_offset = base_offset
     if error == DONE:
@@ -178,7 +178,7 @@ cdef int open_indexes(Indexes* indexes, const SegmentName* name, int64_t base_of
 
 
 cdef void close_indexes(Indexes* indexes) noexcept nogil:
-    """Give the descriptors of both indexes back, until they are used. What was written to them must be flushed before."""
+    """Close the descriptors of both indexes until the next use. The caller has flushed both files."""
     close_index(&indexes.offsets)
     close_index(&indexes.times)
 
@@ -229,7 +229,7 @@ cdef bint are_sane(Indexes* indexes, int64_t segment_size) noexcept nogil:
 
 
 cdef bint are_full(const Indexes* indexes) noexcept nogil:
-    """Whether an index has no room for another entry, but for the one that the time index gets when it is finished."""
+    """Whether an index is full. The last place of the time index is for the entry of the end."""
     return (
         indexes.offsets.entries >= indexes.offsets.capacity or indexes.times.entries >= indexes.times.capacity - 1
     )

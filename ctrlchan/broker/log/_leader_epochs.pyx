@@ -164,7 +164,7 @@ cdef class LeaderEpochs:
             end.offset = self.starts[above].offset
 
     cpdef int32_t epoch_of(self, int64_t offset) noexcept nogil:
-        """Return the epoch that holds the offset, -1 where it lies before the first one."""
+        """Return the epoch of the offset, or -1 before the first epoch."""
         cdef int32_t count = self.count_up_to(offset)
         return self.starts[count - 1].epoch if count else NO_EPOCH
 
@@ -176,7 +176,7 @@ cdef class LeaderEpochs:
             self.is_unsaved = True
 
     cpdef void truncate_start(self, int64_t start_offset) noexcept nogil:
-        """Remove the epochs before ``start_offset``; the one that holds it begins there now."""
+        """Remove the epochs before ``start_offset``; the epoch of ``start_offset`` begins there now."""
         cdef int32_t past = self.count_up_to(start_offset)
         require_mutex(self.mutex)
         if not past:

@@ -35,7 +35,7 @@ cdef class LocalLog:
         self.mutex = self.segments.mutex = self.epochs.mutex = self.producers.mutex = mutex
 
     cdef int finish(self) noexcept nogil:
-        """Write what a log has that needs no recovery: a snapshot of the producers, and indexes that are cut."""
+        """Write the files of a log that needs no recovery: a snapshot of the producers, trimmed indexes."""
         cdef int result
         require_mutex(self.mutex)
         result = take_snapshot(self.producers, self.segments.folder, True)

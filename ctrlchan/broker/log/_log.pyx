@@ -655,7 +655,7 @@ cdef class Log:
         return create_cleaned(self.local.segments, self.folder, base_offset)
 
     def replace_segments(self, CleanedSegment cleaned not None, base_offsets, int64_t change_count):
-        """Put a finished segment in the place of others, the first of which has its offset.
+        """Replace segments by a finished one that has the offset of the first of them.
 
         ``change_count``: from when they were read. False where the log has changed since: nothing is done then.
         """

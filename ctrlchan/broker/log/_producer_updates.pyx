@@ -123,7 +123,7 @@ cdef int rebuild_producers(
     ProducerStates producers, Segments segments, const uint8_t* snapshot, int64_t snapshot_offset, int64_t start_offset,
     int64_t end_offset, int64_t now_ms
 ) noexcept nogil:
-    """Bring the producers to where they were at ``end_offset``: a snapshot that is valid, and the batches behind it.
+    """Rebuild the producers at ``end_offset`` from a valid snapshot and the batches behind it.
 
     ``snapshot_offset`` -1: there is no snapshot. ``snapshot`` NULL: it was not read; all batches serve as well. Returns a
     result.

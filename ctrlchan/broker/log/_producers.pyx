@@ -291,7 +291,7 @@ cdef class ProducerStates:
     cdef int check(
         self, const uint8_t* data, const Batch* batch, int origin, int64_t guard, ProducerUpdate* update
     ) noexcept nogil:
-        """Check a batch that has its offsets; return the error code, and what to do after it is written.
+        """Check a batch with offsets; return the error code, and in ``update`` what to do after the write.
 
         ``data`` is the whole batch; only a control batch is read from it. ``guard``: what ``verify`` has returned before
         the coordinator was asked for the batch, NO_GUARD, or NOT_VERIFIED: any producer may begin a transaction.
@@ -525,7 +525,7 @@ cdef class ProducerStates:
     # -- for Python code
 
     def append_batch(self, const uint8_t[::1] data not None, int origin, int64_t guard=NOT_VERIFIED):
-        """Check a batch that has its offsets and, if it is right, store what it does.
+        """Check a batch with offsets, and take it into the producers if it is valid.
 
         Returns an Appended: the error code, the CachedBatch that it is a duplicate of, and (first offset,
         whether it is aborted) of the transaction that it ends.

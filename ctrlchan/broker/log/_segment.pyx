@@ -121,7 +121,7 @@ cdef int append(
     Segment* segment, const uint8_t* data, int64_t size, int64_t first_offset, int64_t last_offset,
     int64_t max_timestamp, int64_t offset_of_max_timestamp
 ) noexcept nogil:
-    """Write checked batches behind the others. After an error the file is as it was, if the disk lets it."""
+    """Write checked batches at the end. After an error the file is cut to its former end, if the disk allows."""
     cdef int64_t position = segment.size
     cdef int error
     if not 0 <= last_offset - segment.base_offset <= MAX_INT32:

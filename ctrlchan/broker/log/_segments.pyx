@@ -1,4 +1,4 @@
-"""The segments of a log and their files: which there are, the active one, what is taken out, cut and replaced.
+"""The segments of a log and their files: their order, the active one; removal, truncation, replacement.
 
 Sources: ``LogSegments``, ``LocalLog``. The log has one ``Segments`` and locks its mutex for all functions but
 ``flush_held``. They return results (``_parts.pxd``).
@@ -97,7 +97,7 @@ cdef class Segments:
 
     @cython.overflowcheck(False)
     cdef int add(self, int64_t base_offset, int64_t now_ms) noexcept nogil:
-        """Open the files of a segment behind the others, and create those that are not there."""
+        """Open the files of a segment behind the others; create missing files."""
         cdef uint64_t mixed = (<uint64_t>base_offset + self.seed) * <uint64_t>0x9E3779B97F4A7C15
         cdef Segment** at
         cdef Segment* segment
@@ -171,7 +171,7 @@ cdef class Segments:
         return result if result != DONE else truncate_segment(self.active(), offset, now_ms, &removed_bytes)
 
     cdef int replace(self, Segment* segment, const Removed* replaced, bint* is_done) noexcept nogil:
-        """Put a segment of the cleaner in the place of others, which are neighbours and do not have the active one.
+        """Replace neighbouring segments, none of them active, by a segment of the cleaner.
 
         ``is_done``: the reference is taken, and the files of ``replaced`` are to be deleted. False without an error: these
         segments are not there any more.

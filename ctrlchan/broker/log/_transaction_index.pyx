@@ -90,7 +90,7 @@ cdef int add_aborted(TransactionIndex* index, const AbortedEntry* one) noexcept 
 
 
 cdef int find_entry(const TransactionIndex* index, int64_t offset, int64_t near, int64_t* found) noexcept nogil:
-    """Find the first entry that ends at ``offset`` or above, or one that is at most ``near`` entries before it.
+    """Find the first entry that ends at or above ``offset``, or an entry at most ``near`` entries earlier.
 
     ``found``: the number of entries if there is none.
     """

@@ -419,7 +419,7 @@ cdef class MetadataSnapshot:
         return self.fields.leader[row], self.fields.leader_epoch[row]
 
     def endpoints(self, str listener not None, ids):
-        """Return the bytes of the field ``NodeEndpoints`` with those of the brokers that live and have this listener.
+        """Return the bytes of the field ``NodeEndpoints`` with the live brokers that have this listener.
 
         Nodes have ascending ids. The result may be empty.
         """

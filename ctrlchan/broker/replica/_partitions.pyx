@@ -190,7 +190,7 @@ cdef class PartitionTable:
         self.table.verifies_transactions = verifies
 
     def open(self, str topic not None, int32_t partition, bytes topic_id=bytes(TOPIC_ID_BYTES)):
-        """Return the partition, which is added if it is not there. A partition without a topic id takes the given one."""
+        """Return the partition; add a missing one. A partition without a topic id takes the given id."""
         cdef Partition opened
         cdef const char* id_bytes = topic_id
         if len(topic_id) != TOPIC_ID_BYTES:
@@ -225,7 +225,7 @@ cdef class PartitionTable:
         return self.found.get((topic, partition))
 
     def remove(self, str topic not None, int32_t partition):
-        """Take a partition out. Requests that wait for it are answered with NOT_LEADER_OR_FOLLOWER. Its log stays open."""
+        """Remove a partition. Its parked requests get NOT_LEADER_OR_FOLLOWER. Its log stays open."""
         cdef Partition gone
         with self.lock:
             gone = self.found.pop((topic, partition), None)
@@ -248,7 +248,7 @@ cdef class PartitionTable:
             self.removed = [gone for gone in self.removed if gone.state.pins]
 
     def set_live_brokers(self, ids):
-        """Set the brokers that may join an ISR, and that a high watermark waits for outside of it."""
+        """Set the live brokers: they may join an ISR, and a high watermark waits for those about to join."""
         cdef Ids live = ids_of(ids)
         with nogil:
             free(set_live(&self.table, live.ids, live.count))
@@ -470,7 +470,7 @@ cdef int fill_role(Role* role, Log log, replicas, isr) except -1:
 
 
 cdef void free_role(Role* role) noexcept:
-    """Free what a role has: after it was taken, what the partition had before."""
+    """Free the memory of a role. A role that was taken has the former memory of the partition."""
     free(role.replicas.ids)
     free(role.isr.ids)
     free(role.followers)

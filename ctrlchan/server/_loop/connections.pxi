@@ -40,7 +40,7 @@ cdef uint8_t* take_buffer(Processor* p) noexcept nogil:
 
 
 cdef void give_back(Processor* p, uint8_t* data, int64_t capacity) noexcept nogil:
-    """Free memory, or keep it in the pool when it is a buffer. The last one returned is the first one used."""
+    """Free memory; a buffer goes back into the pool. The pool gives the last returned buffer first."""
     if capacity == BUFFER_BYTES and p.pool_count < POOL:
         p.pool[p.pool_count] = data
         p.pool_count += 1

@@ -112,7 +112,7 @@ cdef void complete(Network* network, uint64_t token) noexcept nogil:
 
 
 cdef void open_mail(Connection* c) noexcept nogil:
-    """Do what other threads have left for this connection."""
+    """Do the work that other threads have left for this connection."""
     cdef Processor* p = c.processor
     cdef Answer answer
     lock(&p.mutex)

@@ -40,7 +40,7 @@ cdef bint queue_request(RequestQueue* queue, Connection* c) noexcept nogil:
 
 
 cdef bint drop_held(RequestQueue* queue, Connection* c) noexcept nogil:
-    """Remove the request of ``c`` if it is held: no handler has seen it. Return whether it was."""
+    """Remove the request of ``c`` that is held and that no handler has seen. Return whether there was one."""
     lock(&queue.mutex)
     cdef bint held = c.held
     if held:

@@ -123,7 +123,7 @@ cdef bint evict_session(SessionCache* cache, const FetchSession* session) noexce
 
 @cython.overflowcheck(False)
 cdef int32_t add_session(SessionCache* cache, FetchSession* session, int32_t count, int64_t now_ms) noexcept nogil:
-    """Keep a session, which gets its id and its first epoch. Return the id, NO_SESSION where all places are used."""
+    """Add a session with a new id and the first epoch. Return the id, or NO_SESSION if the cache is full."""
     cdef int32_t place
     cdef uint64_t mixed
     lock(&cache.mutex)

@@ -118,7 +118,7 @@ cdef Topic* new_topic(const uint8_t* data, int64_t size, uint32_t hash) noexcept
 
 
 cdef void release_topic(Topic* topic) noexcept nogil:
-    """Give one reference back. A topic belongs to one session, and is used as that one."""
+    """Release one reference. The topic belongs to one session, and the mutex of the session guards it."""
     topic.references -= 1
     if topic.references == 0:
         free(topic)

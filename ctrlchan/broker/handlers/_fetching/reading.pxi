@@ -278,7 +278,7 @@ cdef int16_t read_log(
     Log log, const FetchRequest* request, const CachedPartition* cached, int64_t limit, bint whole_first,
     PartitionAnswer* answer
 ) noexcept nogil:
-    """Find what follows the fetch offset. The partition is locked, so that it keeps the log."""
+    """Find the range of records from the fetch offset on. The partition is locked and keeps its log."""
     cdef Range* records = &answer.records
     cdef Isolation isolation = LOG_END
     cdef int16_t error
@@ -306,7 +306,7 @@ cdef int16_t read_log(
 
 
 cdef int16_t find_divergence(Log log, const CachedPartition* cached, PartitionAnswer* answer) noexcept nogil:
-    """Find where a log ends that has other records than this one. Source: Partition.readRecords."""
+    """Find the diverging epoch and its end for a log with other records. Source: Partition.readRecords."""
     cdef int32_t epoch
     cdef int64_t end
     cdef int error = log.find_end_of_epoch(cached.last_fetched_epoch, &epoch, &end)
