@@ -262,6 +262,7 @@ class BrokerServer:
         self._manager = manager
         cleanup.callback(manager.stop)
         log_configs.follow(manager.topics, manager.update_config)
+        log_configs.follow_verification(partial(setattr, table, "verifies_transactions"))
         return manager, groups, transactions
 
     def _listen(self, settings: BrokerSettings, apis: Mapping[int, Api[StoringCore]]) -> None:

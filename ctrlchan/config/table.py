@@ -167,7 +167,9 @@ _described_only(
 _described_only(
     _broker("remote.log.manager.fetch.max.bytes.per.second", LONG, _MAX_LONG, least=1, scope=CLUSTER_WIDE)
 )
-_described_only(_broker("transaction.partition.verification.enable", BOOLEAN, "true", scope=CLUSTER_WIDE))
+TRANSACTION_PARTITION_VERIFICATION_ENABLE = _broker(
+    "transaction.partition.verification.enable", BOOLEAN, "true", scope=CLUSTER_WIDE
+)
 
 CONTROLLED_SHUTDOWN_ENABLE = _more("controlled.shutdown.enable", BOOLEAN, "true")
 CONTROLLED_SHUTDOWN_MAX_RETRIES = _more("controlled.shutdown.max.retries", INT, "3", least=0)

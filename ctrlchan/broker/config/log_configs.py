@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 
 from ctrlchan.broker.config.log_config import LogConfig
-from ctrlchan.config.table import DYNAMIC
+from ctrlchan.config.table import DYNAMIC, TRANSACTION_PARTITION_VERIFICATION_ENABLE
 from ctrlchan.errors import ConfigError, ZooKeeperError
 
 __all__ = ["LogConfigs"]
@@ -33,6 +33,8 @@ class LogConfigs:
         self.own: dict[str, dict[str, str]] = {}
         self._topics: Callable[[], Collection[str]] = tuple
         self._update: Callable[[str, LogConfig], object] = lambda _topic, _config: None
+        self._verifies = TRANSACTION_PARTITION_VERIFICATION_ENABLE.of(static)
+        self._set_verification: Callable[[bool], object] = lambda _verifies: None
         # Until ``follow``: the settings with which the logs of each topic were loaded.
         self._loaded: dict[str, set[LogConfig]] | None = {}
 
@@ -50,6 +52,12 @@ class LogConfigs:
                 config = self.of(topic)
                 if loaded.get(topic) != {config}:
                     update(topic, config)
+
+    def follow_verification(self, update: Callable[[bool], object]) -> None:
+        """Call ``update`` with transaction.partition.verification.enable, now and when it changes."""
+        with self._lock:
+            self._set_verification = update
+            update(self._verifies)
 
     def of(self, topic: str) -> LogConfig:
         """Return the settings of a topic's logs; those of the broker where the topic's cannot be used."""
@@ -93,7 +101,11 @@ class LogConfigs:
         for configs in (defaults, own):
             effective |= {name: value for name, value in configs.items() if name in DYNAMIC}
         log_defaults = LogConfig.from_broker_configs(effective)
+        verifies = TRANSACTION_PARTITION_VERIFICATION_ENABLE.of(effective)
         with self._lock:
+            if verifies != self._verifies:
+                self._verifies = verifies
+                self._set_verification(verifies)
             if log_defaults == self.defaults:
                 return
             self.defaults = log_defaults

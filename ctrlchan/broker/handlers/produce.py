@@ -27,7 +27,7 @@ from ctrlchan.broker.handlers.produce_records import (
     is_transactional,
 )
 from ctrlchan.broker.handlers.produce_response import Key, ProduceResponse
-from ctrlchan.broker.handlers.produce_verification import Verified, Verifier, verify
+from ctrlchan.broker.handlers.produce_verification import Verified, verify
 from ctrlchan.broker.replica._partitions import ProduceResult
 from ctrlchan.broker.storing_core import StoringCore
 from ctrlchan.errors import DecodeError, ErrorCode, KafkaError, ProtocolError
@@ -76,7 +76,9 @@ def _handle(core: StoringCore, request: Request) -> Future[Reply]:
         if _is_known(core, key) and not error_of_records(records, request.version)
     }
     try:
-        verified = verify(core.partitions, _verifier(core), transactional_id, request.version, whole)
+        verified = verify(
+            core.partitions, core.transactions.verifier, transactional_id, request.version, whole
+        )
     except KafkaError as error:
         refusal = ProduceResult(error.code, error_message=error.message)
         return _when_done(core, request, body.acks, dict.fromkeys(entries, refusal))
@@ -92,12 +94,6 @@ API = Api(
     handle=_handle,
     locks_core=False,
 )
-
-
-def _verifier(core: StoringCore) -> Verifier | None:
-    """Return what asks the coordinators of transactions, or None if there is nobody to ask."""
-    transactions = getattr(core, "transactions", None)
-    return None if transactions is None else transactions.verifier
 
 
 def _append_all(

@@ -55,15 +55,14 @@ class Verified(NamedTuple):
 
 def verify(
     table: PartitionTable,
-    verifier: Verifier | None,
-    transactional_id: str | None,
+    verifier: Verifier,
+    transactional_id: str,
     version: int,
     entries: Mapping[Key, bytes],
 ) -> Future[Verified]:
     """Return the Verified of records that are whole batches.
 
-    ``verifier``: None where nobody can be asked. Raises KafkaError for transactional batches of several
-    producers.
+    Raises KafkaError for transactional batches of several producers.
     """
     producers: dict[Key, BatchProducer] = {}
     for key, records in entries.items():
@@ -76,7 +75,7 @@ def verify(
         )
     guards: dict[Key, int] = {}
     errors: dict[Key, int] = {}
-    if transactional_id is not None and verifier is not None and table.verifies_transactions:
+    if table.verifies_transactions:
         for key, producer in producers.items():
             try:
                 guards[key] = _begin(table, key, producer)
@@ -90,7 +89,7 @@ def verify(
         refused = errors | {key: error for key, error in found.items() if error}
         done.set_result(Verified({key: _refusal(error, version) for key, error in refused.items()}, guards))
 
-    if asked and transactional_id is not None and verifier is not None:
+    if asked:
         one = producers[asked[0]]
         verifier.verify(transactional_id, ProducerIdentity(one.id, one.epoch), asked, answer)
     else:

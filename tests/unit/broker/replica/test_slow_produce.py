@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from ctrlchan.broker.config.log_config import LogConfig
+from ctrlchan.broker.coordinator.common.partitions import TopicPartition
+from ctrlchan.broker.coordinator.transaction.requests import ProducerIdentity
 from ctrlchan.broker.handlers import produce
 from ctrlchan.broker.log import compression
 from ctrlchan.broker.log._log import Log
@@ -34,13 +36,36 @@ def endpoint(port: int) -> Endpoint:
     return Endpoint("PLAINTEXT", SecurityProtocol.PLAINTEXT, "localhost", port)
 
 
+class Answers:
+    """A verifier that is part of the core, and answers when it is told to."""
+
+    def __init__(self) -> None:
+        self.then: list[Callable[[dict[TopicPartition, int]], None]] = []
+
+    @property
+    def verifier(self) -> Answers:
+        return self
+
+    def verify(
+        self,
+        transactional_id: str,
+        producer: ProducerIdentity,
+        partitions: Collection[TopicPartition],
+        then: Callable[[dict[TopicPartition, int]], None],
+    ) -> None:
+        assert (transactional_id, producer) == ("tx", ProducerIdentity(7, 0))
+        assert list(partitions) == [TopicPartition("t", 0)]
+        self.then.append(then)
+
+
 class Rig:
     """A broker without a socket: hosts ``t-0``, follows ``t-1``, and knows ``t-2`` of another broker."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.table = PartitionTable(OURS)
-        self.core = storing_core(OURS, port=9001, partitions=self.table)
+        self.transactions = Answers()
+        self.core = storing_core(OURS, port=9001, partitions=self.table, transactions=self.transactions)
         state = self.core.metadata.state
         state.set_brokers(
             [Broker(OURS, 1, (endpoint(9001),), None), Broker(OTHER, 1, (endpoint(9002),), "rack")]
@@ -274,3 +299,40 @@ def test_records_that_cannot_be_read_are_not_refused_one_by_one(rig: Rig) -> Non
     answer = rig.ask(produce_frame(9, [("t", [(0, cut)])]))
     assert outcomes(9, answer) == [("t", 0, ErrorCode.INVALID_RECORD, -1)]
     assert produced(9, answer).responses[0].partition_responses[0].record_errors == ()
+
+
+@pytest.mark.parametrize(
+    ("found", "error"), [(0, 0), (ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.INVALID_TXN_STATE)]
+)
+def test_a_transaction_begins_when_its_coordinator_has_confirmed_it(rig: Rig, found: int, error: int) -> None:
+    rig.table.verifies_transactions = True
+    rig.lead("u")
+    rig.core.metadata.state.add_topic("u", {0: [OURS]})
+    rig.core.metadata.publish()
+    topics = [("t", [(0, TRANSACTIONAL), (2, TRANSACTIONAL), (9, PLAIN)]), ("u", [(0, compressed(1))])]
+    answer = rig.serve(produce_frame(9, topics, transactional_id="tx"))
+    partition = rig.table.get("t", 0)
+    assert partition is not None
+    # All partitions wait.
+    assert not answer.done()
+    assert rig.table.get("u", 0).high_watermark == 0  # type: ignore[union-attr]
+    [then] = rig.transactions.then
+    then({TopicPartition("t", 0): found})
+    first = -1 if error else 0
+    assert outcomes(9, b"".join(answer.result(SOON))) == [
+        ("t", 0, error, first),
+        ("t", 2, ErrorCode.NOT_LEADER_OR_FOLLOWER, -1),
+        ("t", 9, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1),
+        ("u", 0, 0, 0),
+    ]
+    assert partition.high_watermark == (0 if error else 1)
+
+
+def test_one_request_is_of_one_producer(rig: Rig) -> None:
+    other = batch([b"x"], producer_id=8, producer_epoch=0, sequence=0, attributes=0x10)
+    topics = [("t", [(0, TRANSACTIONAL), (1, other), (9, PLAIN)])]
+    answer = produced(11, rig.ask(produce_frame(11, topics, transactional_id="tx")))
+    for one in answer.responses[0].partition_responses:
+        assert (int(one.error_code), one.base_offset) == (ErrorCode.INVALID_PRODUCER_ID_MAPPING, -1)
+        assert one.error_message == "Transactional records contained more than one producer ID"
+    assert len(answer.responses[0].partition_responses) == 3

@@ -259,7 +259,6 @@ def test_nobody_is_asked_where_nothing_is_verified(server: ProduceServer) -> Non
     entries = {("a", 0): part(0)}
     nothing = Verified({}, {})
     coordinator = Coordinator()
-    assert verify(server.table, None, "tx", 9, entries).result() == nothing
     server.table.verifies_transactions = False
     assert verify(server.table, coordinator, "tx", 9, entries).result() == nothing
     server.table.verifies_transactions = True
