@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from ctrlchan.broker.coordinator.common.topic import BatchProducer, Record, StoredBatch
-from ctrlchan.broker.log._batches import BatchHeader, read_header
-from ctrlchan.broker.log.records import HEADER_BYTES, batch_of, read_records
+from ctrlchan.broker.log._batches import BatchHeader, read_header, read_key_values
+from ctrlchan.broker.log.records import HEADER_BYTES, batch_of, records_of
 from ctrlchan.errors import DecodeError, KafkaError
 from ctrlchan.varints import encode_uvarint
 
@@ -82,7 +82,9 @@ def read_batches(
 
 def _stored(header: BatchHeader, batch: bytes) -> StoredBatch:
     try:
-        pairs = [(record.key, record.value) for record in read_records(batch)]
+        pairs = read_key_values(records_of(header, batch), header.record_count)
+        if pairs is None:
+            raise DecodeError(f"the batch at offset {header.base_offset}: records that do not fit into it")
         commits = None
         if header.attributes & _CONTROL:
             # A compacted log may have control batches without a record; they end nothing.

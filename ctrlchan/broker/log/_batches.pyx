@@ -529,6 +529,26 @@ def read_header(const uint8_t[::1] data not None, Py_ssize_t position=0):
     )
 
 
+def read_key_values(const uint8_t[::1] records not None, int64_t count):
+    """Return the key and the value of so many records; None: they do not fit into the bytes."""
+    cdef Record record
+    cdef int32_t size = -1
+    cdef const uint8_t* at
+    cdef const uint8_t* p = &records[0] if records.shape[0] else NULL
+    cdef const uint8_t* end = p + records.shape[0]
+    cdef list pairs = []
+    while count > 0:
+        if not read_record(p, end, &record):
+            return None
+        at = read_varint(record.rest, record.end, &size)
+        key = None if size < 0 else (<const char*>at)[:size]
+        at = read_varint(at + max(size, 0), record.end, &size)
+        pairs.append((key, None if size < 0 else (<const char*>at)[:size]))
+        p = record.end
+        count -= 1
+    return pairs
+
+
 cdef class AppendRules:
     """What is demanded of the records of one append: the topic's configuration, and the time.
 

@@ -18,14 +18,16 @@ from typing import Final
 
 from ctrlchan.broker.coordinator.common.partitions import TopicPartition
 from ctrlchan.broker.coordinator.common.topic import Record
-from ctrlchan.broker.coordinator.common.wire import Reader, Writer
+from ctrlchan.broker.coordinator.common.wire import Reader
 from ctrlchan.broker.coordinator.transaction.states import TransactionState, state_of
 from ctrlchan.broker.coordinator.transaction.transaction import NO_START, Transaction, Transition
-from ctrlchan.errors import DecodeError
+from ctrlchan.errors import DecodeError, EncodeError
 
 __all__ = ["read_key", "read_value", "record_of", "tombstone_of", "transaction_key"]
 
 _KEY: Final = 0
+_KEY_VERSION: Final = b"\0\0"
+_LONGEST: Final = 2**15 - 1
 _WRITTEN_VALUE: Final = 0
 _HIGHEST_VALUE: Final = 1
 
@@ -36,16 +38,14 @@ _TIMES: Final = struct.Struct(">qq")
 _NULL: Final = -1
 
 _NO_PARTITIONS: Final[frozenset[TopicPartition]] = frozenset()
-#: Kafka never writes these.
-_NOT_STORED: Final = frozenset({TransactionState.DEAD, TransactionState.PREPARE_EPOCH_FENCE})
 
 
 def transaction_key(transactional_id: str) -> bytes:
     """Return the key of a transactional id. Raises EncodeError when it is longer than 32,767 bytes."""
-    writer = Writer()
-    writer.integer("h", _KEY)
-    writer.string(transactional_id)
-    return bytes(writer)
+    data = transactional_id.encode("utf-8", "replace")
+    if len(data) > _LONGEST:
+        raise EncodeError(f"a transactional id of {len(data)} bytes")
+    return _KEY_VERSION + len(data).to_bytes(2, "big") + data
 
 
 def record_of(transactional_id: str, to: Transition) -> Record:
@@ -73,6 +73,8 @@ def tombstone_of(transactional_id: str) -> Record:
 
 def read_key(data: bytes) -> str | int:
     """Return the transactional id of a key, or the version of a key of a later Kafka. Raises DecodeError."""
+    if data[:2] == _KEY_VERSION and int.from_bytes(data[2:4], "big") == len(data) - 4 <= _LONGEST:
+        return data[4:].decode("utf-8", "replace")  # as all keys are, unless they are damaged
     reader = Reader(data)
     version = reader.integer("h")
     return reader.string() if version == _KEY else version
@@ -126,8 +128,8 @@ def _checked(
     start_ms: int,
 ) -> Transaction:
     state = state_of(number)
-    if state is None or state in _NOT_STORED:
-        raise DecodeError(f"state {number} is not known")
+    if state is None or state is TransactionState.DEAD or state is TransactionState.PREPARE_EPOCH_FENCE:
+        raise DecodeError(f"state {number} is not known")  # Kafka never writes the last two
     if producer_id < 0 or epoch < 0:
         raise DecodeError(f"producer id {producer_id} with epoch {epoch}")
     if state is TransactionState.EMPTY:

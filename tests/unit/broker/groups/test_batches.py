@@ -14,8 +14,9 @@ from ctrlchan.broker.coordinator.common.topic import Record, StoredBatch
 from ctrlchan.broker.coordinator.record_batches import encode_batch, read_batches
 from ctrlchan.broker.coordinator.topic_log import TopicLog
 from ctrlchan.broker.log import compression
-from ctrlchan.broker.log._batches import AppendRules, Origin, check, crc32c_of
-from ctrlchan.errors import DecodeError
+from ctrlchan.broker.log._batches import AppendRules, Origin, check, crc32c_of, read_key_values
+from ctrlchan.broker.log.records import read_records
+from ctrlchan.errors import DecodeError, KafkaError
 from tests.unit.broker.log.kafka_python import DefaultRecordBatch
 
 TIMESTAMP = 1_700_000_000_000
@@ -119,3 +120,22 @@ def test_a_damaged_batch_is_skipped_and_named(caplog: pytest.LogCaptureFixture) 
     assert "a-topic-3: the batch at offset 2 is skipped" in caplog.text
     with pytest.raises(DecodeError):
         list(read_batches(_Replica().data))
+
+
+@settings(max_examples=200)
+@given(st.data())
+def test_keys_and_values_are_those_of_whole_records(data: st.DataObject) -> None:
+    pairs = data.draw(st.lists(st.tuples(st.binary(max_size=200), st.none() | st.binary(max_size=200))))
+    batch = bytearray(encode_batch([Record(*pair) for pair in pairs], TIMESTAMP))
+    for _ in range(data.draw(st.integers(0, 2))):
+        if len(batch) > 61:
+            batch[data.draw(st.integers(61, len(batch) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        whole = [(record.key, record.value) for record in read_records(bytes(batch))]
+    except KafkaError:
+        assert read_key_values(batch[61:], len(pairs)) is None
+    else:
+        # A negative number of headers is refused here alone.
+        assert read_key_values(batch[61:], len(pairs)) in (whole, None)
+    assert read_key_values(b"", 0) == []
+    assert read_key_values(b"", 1) is None
