@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from tests.acceptance.same_answers.messages import Message, Messages
 from tests.kafka.wire import receive_frame, send_frame
+from tests.unit.broker.log.batches import CONTROL
 
 __all__ = ["CLOSED", "NO_ANSWER", "Answer", "Broker", "Connection", "differences"]
 
@@ -23,6 +24,8 @@ _TIMEOUT: Final = 60.0
 _NO_ID: Final = uuid.UUID(int=0)
 #: Base offset and length.
 _BATCH_BEGIN: Final = struct.Struct(">qi")
+#: Bytes of a batch.
+_CRC, _ATTRIBUTES_END, _TIMESTAMPS = slice(17, 21), 23, slice(27, 43)
 
 #: Fields of answers with an id, a port or a path of one broker. Equal values are equal names afterwards.
 _IDS: Final = {
@@ -40,6 +43,7 @@ _BLANKS: Final = frozenset(
     {
         "BatchIndexErrorMessage",
         "ErrorMessage",
+        "LastTimestamp",
         "LogAppendTimeMs",
         "TotalBytes",
         "TransactionStartTimeMs",
@@ -59,6 +63,7 @@ _UNORDERED: Final[Mapping[str, Mapping[str, str]]] = {
     "DescribeConfigs": {"Configs": "Name"},
     "DescribeGroups": {"Members": "MemberId"},
     "DescribeLogDirs": {"Topics": "Name", "Partitions": "PartitionIndex"},
+    "DescribeProducers": {"ActiveProducers": "ProducerId"},
     "DescribeTransactions": {"Topics": "Topic", "Partitions": ""},
     "ElectLeaders": {"ReplicaElectionResults": "Topic", "PartitionResult": "PartitionId"},
     "JoinGroup": {"Members": "MemberId"},
@@ -259,14 +264,20 @@ class Broker:
 
 
 def _whole_batches(data: bytes) -> bytes:
-    """Return the batches without the begin of a last one, which Kafka sends and clients ignore."""
-    end = 0
+    """Return the batches without the begin of a last one, which Kafka sends and clients ignore.
+
+    Markers of transactions are without their times.
+    """
+    plain, end = bytearray(data), 0
     while len(data) - end >= _BATCH_BEGIN.size:
         _, length = _BATCH_BEGIN.unpack_from(data, end)
         if length < 0 or len(data) - end < _BATCH_BEGIN.size + length:
             break
+        if data[end + _ATTRIBUTES_END - 1] & CONTROL:
+            for field in (_CRC, _TIMESTAMPS):
+                plain[end + field.start : end + field.stop] = bytes(field.stop - field.start)
         end += _BATCH_BEGIN.size + length
-    return data[:end]
+    return bytes(plain[:end])
 
 
 def _blank(value: Any) -> Any:
