@@ -1,6 +1,6 @@
 # The two commands are `make run` and `make test`; both do all set-up of their own. `make help` lists the rest.
 .DEFAULT_GOAL := help
-.PHONY: help run cluster unit acceptance pipeline-demo test soak chaos simulate fuzz check format docs bench ext debug coverage sanitize clean
+.PHONY: help run cluster unit acceptance pipeline-demo test kafka-tests soak chaos simulate fuzz check format docs bench ext debug coverage sanitize clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -14,6 +14,7 @@ RUN := $(VENV)/.run
 ALL_TESTS := $(RUN) $(VENV)/.unit $(VENV)/.spark
 BENCH_ARGS ?=
 SECONDS ?= 600
+JOBS ?= 1
 COVERED := tests/simulation tests/unit/server tests/unit/broker/replica tests/unit/broker/log tests/unit/locks
 # Tests that start no process.
 SANITIZED := tests/unit/codec $(patsubst %,tests/unit/channel/test_%.py,entries fast_path connection_protocol shared_memory) \
@@ -47,6 +48,9 @@ pipeline-demo: $(RUN) $(VENV)/.spark  ## install what is missing, then let the r
 
 acceptance: $(ALL_TESTS)  ## the long tests: handovers and histories of the controller, jobs that are killed on a Spark cluster
 	$(BIN)/python -m pytest tests -m long
+
+kafka-tests: $(ALL_TESTS)  ## Kafka's own integration tests against our brokers: all of the list, or CLASSES; JOBS (1) at a time
+	$(BIN)/python -m tests.kafka_tests --jobs $(JOBS) $(CLASSES)
 
 soak: $(ALL_TESTS)  ## push under random faults for SECONDS (600): nothing may be lost, stay or grow
 	$(BIN)/python -m tests.soak $(SECONDS)

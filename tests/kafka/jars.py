@@ -74,7 +74,7 @@ def fetched_jars(pom: Path, name: str, what: str, report: Report) -> Path:
     folder = BUILD / name / hashlib.sha256(pom.read_bytes()).hexdigest()[:16]
     if folder.is_dir():
         return folder
-    with _locked(folder.parent / "lock"):
+    with locked(folder.parent / "lock"):
         if not folder.is_dir():
             _fetch(pom, folder, what, report)
     return folder
@@ -110,7 +110,7 @@ def compile_java(*sources: Path, jars: Path | None = None) -> Path:
     for source in sources:
         digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
     folder = BUILD / "kafka-classes" / digest.hexdigest()[:16]
-    with _locked(folder.parent / "lock"):
+    with locked(folder.parent / "lock"):
         if not folder.is_dir():
             _compile(folder, path, sources)
     return folder
@@ -120,7 +120,7 @@ def _compile(folder: Path, path: str, sources: Sequence[Path]) -> None:
     javac = shutil.which("javac")
     if javac is None:
         raise KafkaUnavailableError(f"needs a JDK {LOWEST_JAVA} or newer: no `javac` on the PATH")
-    with _appearing(folder) as unfinished:
+    with appearing(folder) as unfinished:
         command = [javac, "-proc:none", "-cp", path, "-d", str(unfinished), *map(str, sources)]
         result = subprocess.run(command, capture_output=True, text=True, check=False)
         if result.returncode:
@@ -132,7 +132,7 @@ def _fetch(pom: Path, folder: Path, what: str, report: Report) -> None:
     if mvn is None:
         raise KafkaUnavailableError(f"needs Maven to fetch {what}: no `mvn` on the PATH")
     report(f"{what}: fetching them with Maven into {folder} (once)")
-    with _appearing(folder) as unfinished:
+    with appearing(folder) as unfinished:
         command = [
             mvn,
             "--batch-mode",
@@ -162,7 +162,7 @@ def _fetch(pom: Path, folder: Path, what: str, report: Report) -> None:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def locked(path: Path) -> Iterator[None]:
     """Hold an exclusive lock on a file; the kernel lets go of it when this process ends in any way."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as lock:
@@ -171,7 +171,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _appearing(folder: Path) -> Iterator[Path]:
+def appearing(folder: Path) -> Iterator[Path]:
     """A fresh folder to fill, renamed to ``folder`` when the block ends well. Called under the lock."""
     unfinished = folder.with_name(folder.name + ".unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)

@@ -1,0 +1,33 @@
+"""Kafka's own integration tests, run against our brokers: ``make kafka-tests``.
+
+    make kafka-tests                                                     # all classes of expected.toml
+    make kafka-tests CLASSES="kafka.api.TransactionsTest"                # one class, or several
+    make kafka-tests CLASSES="kafka.api.TransactionsTest#testFencingOnSend" JOBS=2
+
+Kafka publishes its tests as jars: the Scala tests of the broker, those of Connect, MirrorMaker 2 and
+Streams. They start brokers inside the JVM of the test. Here classes of ours stand before Kafka's on the
+class path, and the tests stay as they are:
+
+- ``harness/scala/KafkaServer.scala``: Kafka's broker in ZooKeeper mode. Each is a ``ctrlchan broker
+  --config`` with the settings of the test. The first one of a ZooKeeper starts a ``ctrlchan controller``
+  for it. The ZooKeeper is a real one, in the JVM of the test, so ``zkClient`` and ``adminZkClient`` of the
+  tests are real, too. What a test reads of a broker's inside (who leads, topic ids, active producers) is
+  answered from what the broker answers to clients. Everything else inside throws, and the test counts as
+  "cannot".
+- ``harness/java/kafka/testkit/KafkaClusterTestKit.java``: the cluster of Connect's and MirrorMaker's tests,
+  of such brokers. Streams' embedded cluster makes its brokers with ``KafkaServer`` by itself.
+- ``harness/java/ctrlchan/``: starts processes; leaves out the invocations that need KRaft; writes the
+  results.
+- ``fork_server.py``: the parent of all brokers and controllers. It has imported everything before it forks.
+
+``build.py`` fetches the jars and compiles the harness, ``runs.py`` runs a class in a JVM of its own,
+``table.py`` prints what came out. A method has one outcome: the worst of its invocations. A method that
+fails unexpectedly is repeated once in a new JVM, as Kafka's own build does, and is counted under "again" if
+it passes then.
+
+``expected.toml`` says for each class and method: runs, cannot (it looks inside a broker; not run), fails
+(with the reason). The exit status is 0 when the outcome equals the list; a method that passes, but is
+listed as failing, is a difference, too. ``python -m tests.kafka_tests --propose CLASS`` prints a class as
+the list would have it; ``--cannot`` runs the methods that cannot run, too. Logs of brokers and tests:
+``build/kafka-tests-runs/CLASS/``.
+"""

@@ -1,0 +1,329 @@
+package kafka.server
+
+import ctrlchan.ForkedProcess
+import java.io.{File, FileOutputStream, IOException}
+import java.nio.file.Files
+import java.time.Duration
+import java.util.{Collections, Properties}
+import java.util.concurrent.ConcurrentHashMap
+import scala.jdk.CollectionConverters._
+import scala.reflect.ClassTag
+import com.fasterxml.jackson.databind.ObjectMapper
+import kafka.cluster.{EndPoint, Partition}
+import kafka.controller.{ControllerContext, KafkaController}
+import kafka.coordinator.transaction.TransactionCoordinator
+import kafka.log.{LogManager, UnifiedLog}
+import kafka.network.SocketServer
+import kafka.server.metadata.ZkMetadataCache
+import kafka.zk.KafkaZkClient
+import org.apache.kafka.common.TopicPartition
+import org.apache.kafka.common.config.types.Password
+import org.apache.kafka.common.message.DescribeProducersRequestData
+import org.apache.kafka.common.message.ListOffsetsRequestData.{ListOffsetsPartition, ListOffsetsTopic}
+import org.apache.kafka.common.message.UpdateMetadataRequestData._
+import org.apache.kafka.common.metrics.Metrics
+import org.apache.kafka.common.network.ListenerName
+import org.apache.kafka.common.requests._
+import org.apache.kafka.common.security.auth.SecurityProtocol
+import org.apache.kafka.common.utils.Time
+import org.apache.kafka.coordinator.group.GroupCoordinator
+import org.apache.kafka.metadata.BrokerState
+import org.apache.kafka.server.metrics.KafkaYammerMetrics
+import org.apache.kafka.storage.internals.log.{ProducerStateEntry, ProducerStateManager}
+import org.apache.zookeeper.client.ZKClientConfig
+import org.mockito.Mockito
+import org.mockito.invocation.InvocationOnMock
+import org.mockito.stubbing.Answer
+
+object KafkaServer {
+  val MIN_INCREMENTAL_FETCH_SESSION_EVICTION_MS: Long = 120000
+
+  def zkClientConfigFromKafkaConfig(config: KafkaConfig, forceZkSslClientEnable: Boolean = false): ZKClientConfig =
+    new ZKClientConfig
+}
+
+/**
+ * A `ctrlchan broker --config FILE` in place of Kafka's broker: this class stands before Kafka's on the class path.
+ *
+ * `startup` writes the test's configuration to FILE. The first broker of a ZooKeeper starts a `ctrlchan controller`
+ * for it, the last one ends it. What tests read of a broker's inside is answered from what the broker answers to
+ * clients, or from its files; the rest throws UnsupportedOperationException("inside of a broker: ...").
+ */
+class KafkaServer(
+  val config: KafkaConfig,
+  time: Time = Time.SYSTEM,
+  threadNamePrefix: Option[String] = None,
+  enableForwarding: Boolean = false
+) extends KafkaBroker with Server {
+  private val file = File.createTempFile("broker", ".properties")
+  private var process: Option[ForkedProcess] = None
+  private var ports: Map[String, Int] = Map.empty
+  private lazy val cache = new ZkMetadataCache(
+    config.brokerId, config.interBrokerProtocolVersion, BrokerFeatures.createDefault(false))
+
+  private var openZkClient: Option[KafkaZkClient] = None
+
+  /** Open from its first use until the shutdown. */
+  def zkClient: KafkaZkClient = synchronized {
+    if (openZkClient.isEmpty)
+      openZkClient = Some(KafkaZkClient(
+        config.zkConnect, false, 15000, 10000, 10, Time.SYSTEM, "ctrlchan", new ZKClientConfig,
+        enableEntityConfigControllerCheck = false))
+    openZkClient.get
+  }
+
+  // -- begin and end
+
+  override def startup(): Unit = {
+    val properties = settings()
+    val out = new FileOutputStream(file)
+    try properties.store(out, null) finally out.close()
+    Controllers.use(config.zkConnect, file)
+    val started = ForkedProcess.start(
+      List("-v", "broker", "--config", file.getPath, "--json").asJava, file.toPath.resolveSibling(file.getName + ".log"))
+    val line = try started.firstLine() catch { case e: Throwable => Controllers.release(config.zkConnect); throw e }
+    ports = new ObjectMapper().readTree(line).path("listeners").asScala.map(_.asText.split("://")).map { words =>
+      words(0) -> words(1).substring(words(1).lastIndexOf(':') + 1).toInt
+    }.toMap
+    process = Some(started)
+  }
+
+  override def shutdown(timeout: Duration): Unit = synchronized {
+    process.foreach { running =>
+      process = None
+      running.stop(timeout)
+      openZkClient.foreach(_.close())
+      openZkClient = None
+      Controllers.release(config.zkConnect)
+    }
+  }
+
+  override def awaitShutdown(): Unit = ()
+  override def isShutdown(): Boolean = process.isEmpty
+  def brokerState: BrokerState = if (process.isEmpty) BrokerState.NOT_RUNNING else BrokerState.RUNNING
+
+  /** A broker that starts again has the ports that it had: clients of the test know them. */
+  private def settings(): Properties = {
+    val properties = new Properties
+    config.originals.forEach {
+      case (_, null) => ()
+      case (name, password: Password) => properties.put(name, password.value)
+      case (name, value) => properties.put(name, value.toString)
+    }
+    properties.put("broker.id", config.brokerId.toString)
+    if (ports.nonEmpty) properties.put("listeners", ports.map { case (name, port) => s"$name://localhost:$port" }.mkString(","))
+    properties
+  }
+
+  // -- its addresses
+
+  def boundPort(listenerName: ListenerName): Int = ports(listenerName.value)
+
+  def advertisedListeners: scala.collection.Seq[EndPoint] = ports.map { case (name, port) =>
+    val listener = new ListenerName(name)
+    val protocol = config.effectiveListenerSecurityProtocolMap.getOrElse(listener, SecurityProtocol.PLAINTEXT)
+    new EndPoint("localhost", port, listener, protocol)
+  }.toSeq
+
+  lazy val socketServer: SocketServer = Inside.of[SocketServer] {
+    case ("boundPort", Seq(name: ListenerName)) => Int.box(boundPort(name))
+  }
+
+  def clusterId: String = zkClient.getClusterId.get
+
+  // -- what it knows of the cluster
+
+  /** Kafka's own cache, with what the broker answers to Metadata now. */
+  def metadataCache: ZkMetadataCache = synchronized {
+    if (process.nonEmpty) try {
+      val request = MetadataRequest.Builder.allTopics().build(12)
+      val answer = ask[MetadataResponse](request).data
+      val topics = answer.topics.asScala.filter(_.errorCode == 0)
+      val present = topics.flatMap(topic => topic.partitions.asScala.map { partition =>
+        new UpdateMetadataPartitionState().setTopicName(topic.name).setPartitionIndex(partition.partitionIndex)
+          .setControllerEpoch(1).setLeader(partition.leaderId).setLeaderEpoch(partition.leaderEpoch)
+          .setIsr(partition.isrNodes).setZkVersion(1).setReplicas(partition.replicaNodes)
+          .setOfflineReplicas(partition.offlineReplicas)
+      })
+      val names = topics.map(_.name).toSet
+      val deleted = cache.getAllTopics().diff(names).toSeq.flatMap { name =>
+        (0 until cache.numPartitions(name).getOrElse(0)).map { partition =>
+          new UpdateMetadataPartitionState().setTopicName(name).setPartitionIndex(partition)
+            .setLeader(-2).setLeaderEpoch(0).setControllerEpoch(1)
+        }
+      }
+      val listener = config.interBrokerListenerName.value
+      val protocol = config.interBrokerSecurityProtocol.id
+      val brokers = answer.brokers.asScala.filter(_.nodeId != Controllers.ID).map { broker =>
+        val endpoint = new UpdateMetadataEndpoint().setHost(broker.host).setPort(broker.port).setListener(listener)
+          .setSecurityProtocol(protocol)
+        new UpdateMetadataBroker().setId(broker.nodeId).setRack(broker.rack)
+          .setEndpoints(Collections.singletonList(endpoint))
+      }
+      val ids = topics.map(topic => topic.name -> topic.topicId).toMap.asJava
+      cache.updateMetadata(0, new UpdateMetadataRequest.Builder(
+        8, answer.controllerId, 1, 1, (present ++ deleted).toList.asJava, brokers.toList.asJava, ids).build())
+    } catch {
+      case _: IOException => () // It is ending: the cache stays as it was.
+    }
+    cache
+  }
+
+  private def ask[T <: AbstractResponse](request: AbstractRequest)(implicit tag: ClassTag[T]): T =
+    IntegrationTestUtils.connectAndReceive[T](request, socketServer, config.interBrokerListenerName)
+
+  lazy val dataPlaneRequestProcessor: KafkaApis = Inside.of[KafkaApis] {
+    case ("metadataCache", _) => metadataCache
+    case ("brokerId", _) => Int.box(config.brokerId)
+  }
+
+  lazy val replicaManager: ReplicaManager = Inside.of[ReplicaManager] {
+    case ("logManager", _) => logManager
+    case ("localLog" | "getLog", Seq(partition: TopicPartition)) => logOf(partition)
+    case ("onlinePartition" | "getPartition", Seq(partition: TopicPartition)) =>
+      metadataCache.getPartitionInfo(partition.topic, partition.partition)
+        .filter(_.replicas.contains(config.brokerId)).map(partitionOf(partition, _))
+  }
+
+  private def partitionOf(topicPartition: TopicPartition, state: UpdateMetadataPartitionState): Partition =
+    Inside.of[Partition] {
+      case ("leaderLogIfLocal", _) => if (state.leader == config.brokerId) logOf(topicPartition) else None
+      case ("isLeader", _) => Boolean.box(state.leader == config.brokerId)
+      case ("getLeaderEpoch", _) => Int.box(state.leaderEpoch)
+      case ("leaderReplicaIdOpt", _) => Some(state.leader)
+      case ("inSyncReplicaIds", _) => state.isr.asScala.map(_.toInt).toSet
+    }
+
+  /** Requests for the controller go to broker 0: every broker forwards them. */
+  lazy val kafkaController: KafkaController = Inside.of[KafkaController] {
+    case ("isActive", _) => Boolean.box(config.brokerId == 0)
+    case ("controllerContext", _) =>
+      val context = new ControllerContext
+      val topics = zkClient.getAllTopicsInCluster()
+      context.setAllTopics(topics)
+      zkClient.getTopicIdsForTopics(topics).foreach { case (topic, id) => context.addTopicId(topic, id) }
+      context
+  }
+
+  // -- its logs
+
+  lazy val logManager: LogManager = Inside.of[LogManager] {
+    case ("getLog", Seq(partition: TopicPartition, _*)) => logOf(partition)
+    case ("getLog$default$2", _) => Boolean.box(false)
+    case ("liveLogDirs", _) => config.logDirs.map(new File(_))
+  }
+
+  private def logOf(partition: TopicPartition): Option[UnifiedLog] =
+    config.logDirs.map(new File(_, partition.toString)).find(_.isDirectory).map { folder =>
+      Inside.of[UnifiedLog] {
+        case ("dir", _) => folder
+        case ("topicPartition", _) => partition
+        case ("logStartOffset", _) => Long.box(offsetOf(partition, ListOffsetsRequest.EARLIEST_TIMESTAMP, ListOffsetsRequest.DEBUGGING_REPLICA_ID))
+        case ("logEndOffset", _) => Long.box(offsetOf(partition, ListOffsetsRequest.LATEST_TIMESTAMP, ListOffsetsRequest.DEBUGGING_REPLICA_ID))
+        case ("highWatermark", _) => Long.box(offsetOf(partition, ListOffsetsRequest.LATEST_TIMESTAMP, ListOffsetsRequest.CONSUMER_REPLICA_ID))
+        case ("numberOfSegments", _) => Int.box(folder.list().count(_.endsWith(".log")))
+        case ("producerStateManager", _) => Inside.of[ProducerStateManager] {
+          case ("activeProducers", _) => activeProducers(partition)
+        }
+      }
+    }
+
+  /** Followers answer a debugging replica, too; its latest offset is the log end offset, a consumer's the high watermark. */
+  private def offsetOf(partition: TopicPartition, timestamp: Long, replica: Int): Long = {
+    val wanted = new ListOffsetsPartition().setPartitionIndex(partition.partition).setTimestamp(timestamp)
+    val topic = new ListOffsetsTopic().setName(partition.topic).setPartitions(Collections.singletonList(wanted))
+    val request = ListOffsetsRequest.Builder.forReplica(7, replica).setTargetTimes(Collections.singletonList(topic)).build(7)
+    ask[ListOffsetsResponse](request).topics.get(0).partitions.get(0).offset
+  }
+
+  private def activeProducers(partition: TopicPartition): java.util.Map[java.lang.Long, ProducerStateEntry] = {
+    val topic = new DescribeProducersRequestData.TopicRequest().setName(partition.topic)
+      .setPartitionIndexes(Collections.singletonList(partition.partition))
+    val request = new DescribeProducersRequest.Builder(
+      new DescribeProducersRequestData().setTopics(Collections.singletonList(topic))).build()
+    val answers = ask[DescribeProducersResponse](request).data.topics.asScala.flatMap(_.partitions.asScala)
+    answers.flatMap(_.activeProducers.asScala).map { producer =>
+      val first = if (producer.currentTxnStartOffset < 0) java.util.OptionalLong.empty else java.util.OptionalLong.of(producer.currentTxnStartOffset)
+      Long.box(producer.producerId) -> new ProducerStateEntry(
+        producer.producerId, producer.producerEpoch.toShort, producer.coordinatorEpoch, producer.lastTimestamp, first, java.util.Optional.empty())
+    }.toMap.asJava
+  }
+
+  // -- its coordinators: only the settings of the topics
+
+  lazy val groupCoordinator: GroupCoordinator = Inside.of[GroupCoordinator] {
+    case ("groupMetadataTopicConfigs", _) =>
+      val configs = new Properties
+      configs.put("cleanup.policy", "compact")
+      configs.put("compression.type", "producer")
+      configs.put("segment.bytes", config.groupCoordinatorConfig.offsetsTopicSegmentBytes.toString)
+      configs
+  }
+
+  lazy val transactionCoordinator: TransactionCoordinator = Inside.of[TransactionCoordinator](PartialFunction.empty)
+
+  // -- what no test gets
+
+  val metrics = new Metrics()
+  val kafkaYammerMetrics: KafkaYammerMetrics = KafkaYammerMetrics.INSTANCE
+  def authorizer = None
+  def remoteLogManagerOpt = None
+  def dataPlaneRequestHandlerPool = Inside.no("dataPlaneRequestHandlerPool")
+  def kafkaScheduler = Inside.no("kafkaScheduler")
+  def quotaManagers = Inside.no("quotaManagers")
+  def brokerTopicStats = Inside.no("brokerTopicStats")
+  def credentialProvider = Inside.no("credentialProvider")
+  def clientToControllerChannelManager = Inside.no("clientToControllerChannelManager")
+  def tokenCache = Inside.no("tokenCache")
+}
+
+/** Objects of Kafka's classes that answer some methods. */
+object Inside {
+  def no(what: String): Nothing = throw new UnsupportedOperationException("inside of a broker: " + what)
+
+  /** An object whose methods `answers` gives, by name and arguments; all others throw. */
+  def of[T](answers: PartialFunction[(String, Seq[Any]), Any])(implicit tag: ClassTag[T]): T = {
+    val kind = tag.runtimeClass.asInstanceOf[Class[T]]
+    Mockito.mock(kind, new Answer[Any] {
+      override def answer(call: InvocationOnMock): Any = {
+        val name = call.getMethod.getName
+        if (name == "toString") s"a foreign ${kind.getSimpleName}"
+        else answers.applyOrElse((name, call.getArguments.toSeq), (_: (String, Seq[Any])) => no(s"${kind.getSimpleName}.$name"))
+      }
+    })
+  }
+}
+
+/** The controllers, one for each ZooKeeper that has brokers. */
+object Controllers {
+  /** No broker of a test has this id. */
+  val ID = 1000
+
+  private val END = Duration.ofSeconds(30)
+
+  private class Running(val process: ForkedProcess) { var brokers = 0 }
+  private val running = new ConcurrentHashMap[String, Running]
+
+  def use(zookeeper: String, properties: File): Unit = running.compute(zookeeper, (_, before) => {
+    val controller = if (before == null) new Running(start(zookeeper, properties)) else before
+    controller.brokers += 1
+    controller
+  })
+
+  def release(zookeeper: String): Unit = running.computeIfPresent(zookeeper, (_, controller) => {
+    controller.brokers -= 1
+    if (controller.brokers > 0) controller else { controller.process.stop(END); null }
+  })
+
+  private def start(zookeeper: String, properties: File): ForkedProcess = {
+    val log = properties.toPath.resolveSibling(properties.getName + ".controller.log")
+    // Its own copy: the broker's file changes when it starts again.
+    val copy = Files.copy(properties.toPath, properties.toPath.resolveSibling(properties.getName + ".controller"),
+      java.nio.file.StandardCopyOption.REPLACE_EXISTING)
+    val process = ForkedProcess.start(List(
+      "-v", "controller", "--zookeeper", zookeeper, "--config", copy.toString, "--id", ID.toString,
+      "--listen", "127.0.0.1:0").asJava, log)
+    process.firstLine()
+    process
+  }
+}
