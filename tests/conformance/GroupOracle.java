@@ -9,6 +9,8 @@
 //   ["heartbeat", group, generation, member, instance]
 //   ["leave", group, [[member, instance], ...]]
 //   ["commit", n, group, generation, member, instance, [[topic, partition, offset, metadata, expire], ...]]
+//   ["commitInTransaction", ..., producer]               as commit; the transaction is not verified
+//   ["end", producer, commits]                           appends the marker, and completes the transaction
 //   ["fetch", group, requireStable, [[topic, partition], ...] or null]
 //   ["deleteOffsets", group, [[topic, partition], ...]]
 //   ["describe", group]   ["list"]   ["delete", [group, ...]]   ["expire"]
@@ -60,8 +62,10 @@ import kafka.log.UnifiedLog;
 import kafka.server.ActionQueue;
 import kafka.server.DelayedOperationPurgatory;
 import kafka.server.KafkaConfig;
+import kafka.server.KafkaRequestHandler;
 import kafka.server.ReplicaManager;
 import kafka.server.RequestLocal;
+import kafka.server.TransactionSupportedOperation;
 import org.apache.kafka.common.TopicIdPartition;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.Uuid;
@@ -69,6 +73,8 @@ import org.apache.kafka.common.message.JoinGroupResponseData.JoinGroupResponseMe
 import org.apache.kafka.common.message.LeaveGroupRequestData.MemberIdentity;
 import org.apache.kafka.common.metrics.Metrics;
 import org.apache.kafka.common.protocol.Errors;
+import org.apache.kafka.common.record.ControlRecordType;
+import org.apache.kafka.common.record.EndTransactionMarker;
 import org.apache.kafka.common.record.MemoryRecords;
 import org.apache.kafka.common.record.MutableRecordBatch;
 import org.apache.kafka.common.record.Record;
@@ -97,6 +103,7 @@ public final class GroupOracle {
 
     private static final Clock clock = new Clock();
     private static Timers timers;
+    private static final short EPOCH = 0;
     private static GroupCoordinator coordinator;
     private static MemoryLog log;
     private static Errors appendError;
@@ -171,6 +178,7 @@ public final class GroupOracle {
             for (MutableRecordBatch batch : records.batches()) {
                 batch.setLastOffset(end + batch.lastOffset() - batch.baseOffset());
                 end = batch.nextOffset();
+                if (batch.isControlBatch()) continue;
                 for (Record record : batch) {
                     appended.addArray().add(hex(record.key())).add(record.hasValue() ? hex(record.value()) : null);
                 }
@@ -210,6 +218,14 @@ public final class GroupOracle {
         @Override public Option<UnifiedLog> getLog(TopicPartition name) { return Option.apply(log); }
         @Override public Option<Object> getLogEndOffset(TopicPartition name) { return Option.apply(log.end); }
         @Override public Option<Partition> onlinePartition(TopicPartition name) { return Option.apply(partition); }
+
+        @Override public void maybeStartTransactionVerificationForPartition(
+            TopicPartition name, String id, long producer, short producerEpoch, int sequence,
+            Function1<Tuple2<Errors, VerificationGuard>, BoxedUnit> callback,
+            TransactionSupportedOperation operation
+        ) {
+            callback.apply(new Tuple2<>(Errors.NONE, VerificationGuard.SENTINEL));
+        }
 
         @Override public void appendRecords(
             long timeout, short acks, boolean internal, AppendOrigin origin,
@@ -286,7 +302,17 @@ public final class GroupOracle {
                 yield result.get(0);
             }
             case "leave" -> leave(group, words.get(2));
-            case "commit" -> commit(words);
+            case "commit", "commitInTransaction" -> commit(words);
+            case "end" -> {
+                long producer = words.get(1).asLong();
+                boolean commits = words.get(2).asBoolean();
+                log.append(MemoryRecords.withEndTransactionMarker(0, clock.now, 0, producer, EPOCH,
+                    new EndTransactionMarker(commits ? ControlRecordType.COMMIT : ControlRecordType.ABORT, 0)));
+                scala.collection.immutable.Set<Object> partitions =
+                    CollectionConverters.asScala(List.<Object>of(0)).toSet();
+                coordinator.groupManager().handleTxnCompletion(producer, partitions, commits);
+                yield JSON.nullNode();
+            }
             case "fetch" -> fetch(words);
             case "deleteOffsets" -> {
                 Tuple2<Errors, scala.collection.Map<TopicPartition, Errors>> result =
@@ -351,6 +377,8 @@ public final class GroupOracle {
 
     private static void create(JsonNode settings, List<byte[]> batches) throws Exception {
         if (coordinator != null) coordinator.shutdown();
+        // Else the end of a verification has to come on a thread of the request handlers.
+        KafkaRequestHandler.setBypassThreadCheck(true);
         Properties properties = new Properties();
         properties.put("zookeeper.connect", "localhost:1");
         properties.put("offsets.topic.num.partitions", "1");
@@ -454,6 +482,14 @@ public final class GroupOracle {
             CollectionConverters.asJava(result).forEach((partition, error) ->
                 errors.put(partition.topicPartition().toString(), error.code()));
         });
+        if (words.get(0).asText().equals("commitInTransaction")) {
+            coordinator.handleTxnCommitOffsets(
+                words.get(2).asText(), "a transactional id", words.get(7).asLong(), EPOCH,
+                words.get(4).asText(), option(words.get(5)), words.get(3).asInt(),
+                scala.collection.immutable.Map$.MODULE$.from(CollectionConverters.asScala(offsets)),
+                callback, RequestLocal.NoCaching(), (short) 4);
+            return JSON.nullNode();
+        }
         coordinator.handleCommitOffsets(
             words.get(2).asText(), words.get(4).asText(), option(words.get(5)), words.get(3).asInt(),
             scala.collection.immutable.Map$.MODULE$.from(CollectionConverters.asScala(offsets)),

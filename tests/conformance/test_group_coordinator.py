@@ -15,6 +15,7 @@ compared by their prefixes, and by the order in which they were first seen. Thes
 from __future__ import annotations
 
 import json
+import struct
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Iterator
@@ -27,6 +28,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from ctrlchan.broker.coordinator.common.partitions import TopicPartition
+from ctrlchan.broker.coordinator.common.topic import BatchProducer, Record
 from ctrlchan.broker.coordinator.group.records import GroupKey, read_group_value, read_key
 from ctrlchan.broker.coordinator.group.requests import (
     NO_RETENTION,
@@ -38,15 +40,19 @@ from ctrlchan.broker.coordinator.group.requests import (
     OffsetToCommit,
     SyncRequest,
     SyncResult,
+    TransactionalCommitRequest,
 )
 from ctrlchan.broker.coordinator.record_batches import encode_batch, read_batches
 from ctrlchan.errors import ErrorCode, IllegalStateError
 from tests.conformance.java_process import JavaProcess
 from tests.kafka.requirement import require_kafka
 from tests.unit.broker.coordinator.support import CONFIG, START_MS, MemoryTopic, Rig
+from tests.unit.broker.log.batches import PlainRecord, batch_of
 
 GROUP: Final = "group"
 TOPICS: Final = ("foo", "bar")
+PRODUCERS: Final = (1000, 2000)
+_TRANSACTIONAL, _CONTROL = 0x10, 0x20
 CLIENTS: Final = 5
 STATIC: Final = 2
 #: Times that seldom end together.
@@ -122,7 +128,7 @@ class _Side(ABC):
         """Give a command; return its reply, in which members have names and no order."""
         kind = words[0]
         sent = list(words)
-        place = {"join": 3, "sync": 4, "heartbeat": 3, "commit": 4}.get(kind)
+        place = {"join": 3, "sync": 4, "heartbeat": 3, "commit": 4, "commitInTransaction": 4}.get(kind)
         if place is not None:
             sent[place] = self.names.id(sent[place])
         if kind == "sync":
@@ -285,6 +291,7 @@ class _Ours(_Side):
         member: str,
         instance: str | None,
         offsets: list[list[Any]],
+        producer_id: int | None = None,
     ) -> None:
         def answer(errors: dict[TopicPartition, ErrorCode]) -> None:
             self._answers[str(number)] = {_partition(each): int(error) for each, error in errors.items()}
@@ -295,8 +302,21 @@ class _Ours(_Side):
             OffsetToCommit(TopicPartition(topic, partition), offset, -1, metadata)
             for topic, partition, offset, metadata, _ in offsets
         ]
-        request = CommitRequest(group, committed, generation, member, instance, retention)
-        self.rig.coordinator.commit(request, answer)
+        if producer_id is None:
+            request = CommitRequest(group, committed, generation, member, instance, retention)
+            self.rig.coordinator.commit(request, answer)
+        else:
+            self.rig.coordinator.commit_in_transaction(
+                TransactionalCommitRequest(
+                    "a transactional id", group, producer_id, 0, committed, generation, member, instance
+                ),
+                answer,
+            )
+
+    def _end(self, producer_id: int, commits: bool) -> None:
+        self.rig.end_transaction(commits=commits, producer_id=producer_id, group_id=GROUP)
+
+    _commitInTransaction = _commit  # noqa: N815 - the name of the command
 
     def _fetch(self, group: str, stable: bool, partitions: list[list[Any]] | None) -> list[Any]:
         wanted = None if partitions is None else [TopicPartition(*partition) for partition in partitions]
@@ -353,10 +373,16 @@ class _Ours(_Side):
     def log(self) -> Iterator[bytes]:
         """The batches that were appended, with their offsets."""
         offset = 0
-        for _, records, timestamp, _ in self.topic.appended:
+        for stored in self.topic.batches.get(0, []):
+            if stored.commits is not None:
+                batch = _marker(stored.producer_id, stored.commits)
+            else:
+                records = [Record(key or b"", value) for key, value in stored.records]
+                producer = BatchProducer(stored.producer_id, 0) if stored.transactional else None
+                batch = encode_batch(records, START_MS, producer)
             # The offset is not in the checksum.
-            yield offset.to_bytes(8, "big") + encode_batch(records, timestamp)[8:]
-            offset += len(records)
+            yield offset.to_bytes(8, "big") + batch[8:]
+            offset += max(1, len(stored.records))
 
     def take_leader(self, name: str) -> None:
         """Let the member of this name lead GROUP."""
@@ -364,6 +390,12 @@ class _Ours(_Side):
         leader_id = self.names.id(name)
         assert leader_id in group.members
         group.leader_id = leader_id
+
+
+def _marker(producer_id: int, commits: bool) -> bytes:
+    record = PlainRecord(0, key=struct.pack(">hh", 0, commits), value=struct.pack(">hi", 0, 0))
+    fields = {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": -1}
+    return batch_of([record], attributes=_TRANSACTIONAL | _CONTROL, **fields).encoded()
 
 
 def _partition(partition: TopicPartition) -> str:
@@ -410,6 +442,8 @@ class _History:
         self.kafka.command(["new", _SETTINGS])
         self.clients = [_Client(f"static-{number}" if number < STATIC else None) for number in range(CLIENTS)]
         self.requests = 0
+        # Producers and topics with offsets in an open transaction.
+        self.in_transactions: set[tuple[int, int]] = set()
         # Requests that ours has answered and Kafka has not.
         self.ended: set[int] = set()
 
@@ -540,6 +574,27 @@ class _History:
         offsets = [[TOPICS[topic], partition, offset, "m", time] for partition in range(2)]
         self.both("commit", self._next(), GROUP, *who, offsets)
 
+    def commit_in_transaction(
+        self, number: int, simple: bool, topic: int, offset: int, producer_id: int
+    ) -> None:
+        """Commit the offsets of a topic once in a transaction.
+
+        If a second commit fails, Kafka forgets the first one, too, and has it again after the next loading.
+        """
+        if (producer_id, topic) in self.in_transactions:
+            return
+        self.in_transactions.add((producer_id, topic))
+        client = self.clients[number]
+        who = (-1, "", None) if simple else (client.generation, client.member, client.instance)
+        offsets = [[TOPICS[topic], partition, offset, "m", None] for partition in range(2)]
+        self.both("commitInTransaction", self._next(), GROUP, *who, offsets, producer_id)
+
+    def end(self, producer_id: int, commits: bool) -> None:
+        """End a transaction. Kafka throws when an append before the marker has not ended yet."""
+        if self.ours.topic.held is None:
+            self.both("end", producer_id, commits)
+            self.in_transactions -= {(producer_id, topic) for topic in range(2)}
+
     def outdate(self, number: int, simple: bool, topic: int, expires: int) -> None:
         """Commit offsets that soon expire, while the members live on."""
         members = [each for each in range(CLIENTS) if self.clients[each].synced]
@@ -602,6 +657,15 @@ _STEP = st.one_of(
         st.integers(0, 99),
         st.none() | st.integers(1, 200),
     ),
+    st.tuples(
+        st.just("commit_in_transaction"),
+        _CLIENT,
+        st.booleans(),
+        st.integers(0, 1),
+        st.integers(0, 99),
+        st.sampled_from(PRODUCERS),
+    ),
+    st.tuples(st.just("end"), st.sampled_from(PRODUCERS), st.booleans()),
     st.tuples(st.just("outdate"), _CLIENT, st.booleans(), st.integers(0, 1), st.integers(1, 150)),
     st.tuples(st.just("leave"), _CLIENT, st.booleans()),
     st.tuples(st.just("delete_offsets"), st.integers(0, 1)),
