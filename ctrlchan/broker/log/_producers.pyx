@@ -385,7 +385,7 @@ cdef class ProducerStates:
         if update.is_due:
             stored = self.put(&update.producer)
             if update.begins_txn:
-                # A transaction begins above all others, unless a damaged snapshot has told of them.
+                # A transaction begins above all others, unless a damaged snapshot had them.
                 while earlier != NO_PLACE and self.open[earlier].first_offset > stored.txn_first_offset:
                     earlier = self.open[earlier].earlier
                 stored.open_place = self.add_open(stored.txn_first_offset, earlier)
