@@ -193,7 +193,8 @@ class TransactionCoordinator:
             self._timeouts.watch(partition, transaction)
         elif transaction.waiting and transaction.state in _ENDED:
             waiting, transaction.waiting = transaction.waiting, ()
-            for call in waiting:
+            for call, timer in waiting:
+                timer.cancel()
                 partition.after(lambda each: each(), call)
 
     # Producers
@@ -347,7 +348,7 @@ class TransactionCoordinator:
             if not error:
                 if waits and transaction.state in PREPARED:
                     add = partial(self._add, transactional_id, producer, partitions, answer, waits=False)
-                    self._wait_for_end(transaction, add)
+                    self._wait_for_end(partition, transaction, add)
                     return
                 if transaction.pending is not None or transaction.state in PREPARED:
                     error = ErrorCode.CONCURRENT_TRANSACTIONS
@@ -359,20 +360,21 @@ class TransactionCoordinator:
                     return
             partition.after(answer, error)
 
-    def _wait_for_end(self, transaction: Transaction, call: Callable[[], None]) -> None:
-        """Call `call` once: when the transaction is complete, or soon. Requires the lock of its partition."""
-        called: list[None] = [None]
+    def _wait_for_end(
+        self, partition: StatePartition, transaction: Transaction, call: Callable[[], None]
+    ) -> None:
+        """Call `call` once: when the transaction is complete, or soon. Requires the lock of the partition."""
+        stop = partial(self._stop_waiting, partition, transaction, call)
+        transaction.waiting += ((call, self._timers.after(_WAIT_FOR_MARKERS, stop)),)
 
-        def call_once() -> None:
-            try:
-                called.pop()
-            except IndexError:
-                return
-            timer.cancel()
-            call()
-
-        timer = self._timers.after(_WAIT_FOR_MARKERS, call_once)
-        transaction.waiting += (call_once,)
+    def _stop_waiting(
+        self, partition: StatePartition, transaction: Transaction, call: Callable[[], None]
+    ) -> None:
+        with partition:
+            left = tuple(each for each in transaction.waiting if each[0] is not call)
+            if len(left) < len(transaction.waiting):  # else the transaction is complete
+                transaction.waiting = left
+                partition.after(lambda each: each(), call)
 
     def verify_partitions(
         self, transactional_id: str, producer: ProducerIdentity, partitions: Collection[TopicPartition]

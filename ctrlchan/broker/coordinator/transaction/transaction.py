@@ -59,8 +59,8 @@ class Transaction:
     ``last_epoch`` those that it had before, for InitProducerId requests that are repeated; ``pending``: the
     state whose record is being appended; ``start_ms``: when the first partition was added, in milliseconds
     since 1970, as ``update_ms``; ``has_failed_fence``: the epoch was raised without a record of it;
-    ``timer``: ends the transaction, ``timer_due_ms`` is its time; ``waiting`` is called when the
-    transaction is complete.
+    ``timer``: ends the transaction, ``timer_due_ms`` is its time; ``waiting``: what is called when the
+    transaction is complete, or by its timer.
     """
 
     __slots__ = (
@@ -106,7 +106,7 @@ class Transaction:
         self.has_failed_fence = False
         self.timer: Timer | None = None
         self.timer_due_ms = 0
-        self.waiting: tuple[Callable[[], None], ...] = ()
+        self.waiting: tuple[tuple[Callable[[], None], Timer], ...] = ()
 
     def accepts(self, expected: ProducerIdentity) -> bool:
         """Whether a producer that believes to be `expected` may be the current one, or have been the last.

@@ -73,8 +73,10 @@ def test_requests_while_markers_are_written_wait() -> None:
     waiting = rig.send_add(SECOND)
     rig.advance(19)
     assert not waiting.given
+    assert rig.transaction().waiting
     rig.advance(2)
     assert waiting.result is ErrorCode.CONCURRENT_TRANSACTIONS
+    assert not rig.transaction().waiting
     rig.markers.write()
     assert waiting.result is ErrorCode.CONCURRENT_TRANSACTIONS
     assert rig.state == "CompleteCommit"
@@ -92,3 +94,14 @@ def test_a_transaction_is_resumed_by_the_next_coordinator() -> None:
     rig.coordinator.elected(rig.number, 7)
     assert rig.markers.write().coordinator_epoch == 7
     assert rig.state == "CompleteCommit"
+
+
+def test_a_request_that_waits_when_the_leadership_ends_is_answered() -> None:
+    rig = Rig()
+    rig.init()
+    rig.add(FIRST)
+    rig.end()
+    waiting = rig.send_add(SECOND)
+    rig.coordinator.resigned(rig.number, 6)
+    rig.advance(21)
+    assert waiting.result is ErrorCode.NOT_COORDINATOR
