@@ -16,6 +16,7 @@ class TransactionConfig(TypedSettings):
 
     ``abort_retry`` and ``expiration_retry``: Kafka looks that often for transactions and ids whose time is
     over. Here each has its timer, and these are the pauses after an append that failed.
+    ``refuses_late_ends``: no EndTxn comes with an older connection than the one that began the transaction.
     """
 
     topic_partitions: int = value_of(table.TRANSACTION_STATE_LOG_NUM_PARTITIONS)
@@ -27,4 +28,5 @@ class TransactionConfig(TypedSettings):
     id_expiration: int = value_of(table.TRANSACTIONAL_ID_EXPIRATION_MS)
     abort_retry: int = value_of(table.TRANSACTION_ABORT_TIMED_OUT_TRANSACTION_CLEANUP_INTERVAL_MS)
     expiration_retry: int = value_of(table.TRANSACTION_REMOVE_EXPIRED_TRANSACTION_CLEANUP_INTERVAL_MS)
+    refuses_late_ends: bool = value_of(table.CTRLCHAN_TRANSACTION_LATE_END_REFUSE)
     request_timeout: int = value_of(table.REQUEST_TIMEOUT_MS)

@@ -32,7 +32,7 @@ def _handle(core: StoringCore, request: Request) -> Reply | Future[Reply]:
 
     return when_answered(
         lambda answer: core.transactions.coordinator.add_partitions(
-            transactional_id, producer, frozenset((partition,)), answer
+            transactional_id, producer, frozenset((partition,)), answer, request.context.connection_id
         ),
         reply,
     )

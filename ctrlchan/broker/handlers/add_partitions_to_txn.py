@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from typing import Any, Final, NamedTuple
 
 from ctrlchan.broker.coordinator.common.partitions import TopicPartition
-from ctrlchan.broker.coordinator.transaction.requests import ProducerIdentity
+from ctrlchan.broker.coordinator.transaction.requests import NO_CONNECTION, ProducerIdentity
 from ctrlchan.broker.handlers._transaction_messages import decode_add_partitions, encode_add_partitions
 from ctrlchan.broker.handlers.group_access import by_topic, when_answered
 from ctrlchan.broker.handlers.transaction_access import for_old_clients
@@ -121,7 +121,14 @@ def _answer(
         error = for_old_clients(error, request.version)
         answer([(each, error) for each in transaction.partitions])
 
-    coordinator.add_partitions(transaction.transactional_id, transaction.producer, frozenset(named), added)
+    coordinator.add_partitions(
+        transaction.transactional_id,
+        transaction.producer,
+        frozenset(named),
+        added,
+        # That of a broker says nothing of the producer's.
+        request.context.connection_id if request.version < _OF_BROKERS_SINCE else NO_CONNECTION,
+    )
 
 
 def _partitions(topics: Iterable[Any]) -> list[TopicPartition]:

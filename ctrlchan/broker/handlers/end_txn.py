@@ -26,8 +26,12 @@ def _handle(core: StoringCore, request: Request) -> Reply | Future[Reply]:
         error = for_old_clients(error, request.version)
         return Reply(encode_error(request.version, error), error_code=int(error))
 
+    connection = request.context.connection_id
     return when_answered(
-        lambda answer: core.transactions.coordinator.end(transactional_id, producer, commits, answer), reply
+        lambda answer: core.transactions.coordinator.end(
+            transactional_id, producer, commits, answer, connection
+        ),
+        reply,
     )
 
 

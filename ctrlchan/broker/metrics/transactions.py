@@ -36,6 +36,11 @@ def collect(server: BrokerServer) -> Iterator[Metric]:
     for state, count in figures.transactional_ids.items():
         states.add_metric((state,), count)
     yield states
+    yield counter(
+        f"{_COORDINATOR}_late_ends",
+        "EndTxn requests that were refused: of connections older than the one that began the transaction",
+        figures.late_ends,
+    )
     yield gauge(
         f"{_MARKERS}_unknowndestinationqueuesize",
         "Markers for partitions whose leader is not known",

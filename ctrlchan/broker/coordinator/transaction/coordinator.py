@@ -19,9 +19,11 @@ from ctrlchan.broker.coordinator.common.timing_wheel import Timers
 from ctrlchan.broker.coordinator.common.topic import CoordinatorTopic
 from ctrlchan.broker.coordinator.transaction.ending import Ending, Markers
 from ctrlchan.broker.coordinator.transaction.expiration import IdExpiration, Timeouts
+from ctrlchan.broker.coordinator.transaction.late_ends import LateEnds
 from ctrlchan.broker.coordinator.transaction.loading import load_transactions
 from ctrlchan.broker.coordinator.transaction.registry import StatePartition, TransactionRegistry
 from ctrlchan.broker.coordinator.transaction.requests import (
+    NO_CONNECTION,
     NO_EPOCH,
     InitResult,
     ProducerIdentity,
@@ -95,6 +97,7 @@ class TransactionCoordinator:
         self._timeouts = Timeouts(config, timers, now_ms, self._ending.abort)
         self._expiration = IdExpiration(config, timers, now_ms, self._store)
         self._active = False
+        self._late_ends = LateEnds(now_ms)
         # When a partition was loaded, and how long that took.
         self._loads: deque[tuple[int, int]] = deque(maxlen=_LOADS)
 
@@ -321,13 +324,14 @@ class TransactionCoordinator:
         producer: ProducerIdentity,
         partitions: Collection[TopicPartition],
         answer: ErrorCallback,
+        connection: int = NO_CONNECTION,
     ) -> None:
         """AddPartitionsToTxn and AddOffsetsToTxn: the first partitions begin the transaction.
 
         While the markers of the producer's last transaction are being written, the request waits for a short
         time. Kafka answers CONCURRENT_TRANSACTIONS at once.
         """
-        self._add(transactional_id, producer, partitions, answer, waits=True)
+        self._add(transactional_id, producer, partitions, answer, connection, waits=True)
 
     def _add(
         self,
@@ -335,6 +339,7 @@ class TransactionCoordinator:
         producer: ProducerIdentity,
         partitions: Collection[TopicPartition],
         answer: ErrorCallback,
+        connection: int,
         *,
         waits: bool,
     ) -> None:
@@ -347,14 +352,16 @@ class TransactionCoordinator:
             error = self._error_of(partition, transaction, producer)
             if not error:
                 if waits and transaction.state in PREPARED:
-                    add = partial(self._add, transactional_id, producer, partitions, answer, waits=False)
-                    self._wait_for_end(partition, transaction, add)
+                    add = partial(self._add, transactional_id, producer, partitions, answer, connection)
+                    self._wait_for_end(partition, transaction, partial(add, waits=False))
                     return
                 if transaction.pending is not None or transaction.state in PREPARED:
                     error = ErrorCode.CONCURRENT_TRANSACTIONS
                 elif transaction.state is not TransactionState.ONGOING or not (
                     transaction.partitions.issuperset(partitions)
                 ):
+                    if transaction.state is not TransactionState.ONGOING:
+                        transaction.connection = connection
                     to = transaction.prepare_partitions(partitions, self._now_ms())
                     self._store.append(partition, transaction, to, partial(partition.after, answer))
                     return
@@ -398,9 +405,19 @@ class TransactionCoordinator:
             }
 
     def end(
-        self, transactional_id: str, producer: ProducerIdentity, commit: bool, answer: ErrorCallback
+        self,
+        transactional_id: str,
+        producer: ProducerIdentity,
+        commit: bool,
+        answer: ErrorCallback,
+        connection: int = NO_CONNECTION,
     ) -> None:
-        """EndTxn: answered when the decision is in the log; markers are written after that."""
+        """EndTxn: answered when the decision is in the log; markers are written after that.
+
+        A request on a connection older than the one that has begun the transaction is of an earlier
+        transaction, whose end the client has asked for again meanwhile. Kafka ends the wrong transaction then
+        (KAFKA-17754). Here it gets INVALID_TXN_STATE.
+        """
         found = self._find(transactional_id)
         if isinstance(found, ErrorCode):
             answer(found)
@@ -411,6 +428,10 @@ class TransactionCoordinator:
             if not error and transaction.pending is not None:
                 error = ErrorCode.CONCURRENT_TRANSACTIONS
             if not error and transaction.state is TransactionState.ONGOING:
+                if self._config.refuses_late_ends and NO_CONNECTION < connection < transaction.connection:
+                    self._late_ends.add(transactional_id)
+                    partition.after(answer, ErrorCode.INVALID_TXN_STATE)
+                    return
                 self._ending.end(partition, transaction, partial(partition.after, answer), commit=commit)
                 return
             partition.after(answer, error or _error_of_end(transaction.state, commit=commit))
@@ -479,6 +500,7 @@ class TransactionCoordinator:
         return TransactionFigures(
             states,
             self._ending.unfinished,
+            self._late_ends.count,
             max(loads, default=math.nan),
             sum(loads) / len(loads) if loads else math.nan,
         )

@@ -10,6 +10,7 @@ from ctrlchan.broker.coordinator.common.partitions import TopicPartition
 from ctrlchan.errors import ErrorCode
 
 __all__ = [
+    "NO_CONNECTION",
     "NO_EPOCH",
     "NO_PRODUCER_ID",
     "EndedTransaction",
@@ -22,6 +23,8 @@ __all__ = [
 
 NO_PRODUCER_ID: Final = -1
 NO_EPOCH: Final = -1
+#: Connections have positive numbers, which grow.
+NO_CONNECTION: Final = 0
 
 
 class ProducerIdentity(NamedTuple):
@@ -78,11 +81,13 @@ class TransactionFigures(NamedTuple):
     """Figures of a coordinator.
 
     ``transactional_ids``: state -> number of ids. ``unfinished_appends``: transactions with all their markers
-    whose last record could not be appended so far. ``load_time_max``, ``load_time_avg``: milliseconds for a
+    whose last record could not be appended so far. ``late_ends``: EndTxn requests that came too late and were
+    refused. ``load_time_max``, ``load_time_avg``: milliseconds for a
     partition, of those loaded within the last 30 seconds; NaN without one.
     """
 
     transactional_ids: Mapping[str, int]
     unfinished_appends: int
+    late_ends: int
     load_time_max: float
     load_time_avg: float

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from ctrlchan.broker.coordinator.common.partitions import TopicPartition
 from ctrlchan.broker.coordinator.common.timing_wheel import Timer
 from ctrlchan.broker.coordinator.transaction.requests import (
+    NO_CONNECTION,
     NO_EPOCH,
     NO_PRODUCER_ID,
     ProducerIdentity,
@@ -59,11 +60,13 @@ class Transaction:
     ``last_epoch`` those that it had before, for InitProducerId requests that are repeated; ``pending``: the
     state whose record is being appended; ``start_ms``: when the first partition was added, in milliseconds
     since 1970, as ``update_ms``; ``has_failed_fence``: the epoch was raised without a record of it;
+    ``connection``: the number of the one that has begun the transaction, if it was begun here;
     ``timer``: ends the transaction, ``timer_due_ms`` is its time; ``waiting``: what is called when the
     transaction is complete, or by its timer.
     """
 
     __slots__ = (
+        "connection",
         "epoch",
         "has_failed_fence",
         "last_epoch",
@@ -104,6 +107,7 @@ class Transaction:
         self.last_epoch = NO_EPOCH
         self.pending: TransactionState | None = None
         self.has_failed_fence = False
+        self.connection = NO_CONNECTION
         self.timer: Timer | None = None
         self.timer_due_ms = 0
         self.waiting: tuple[tuple[Callable[[], None], Timer], ...] = ()
