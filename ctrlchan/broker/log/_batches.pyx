@@ -530,7 +530,7 @@ def read_header(const uint8_t[::1] data not None, Py_ssize_t position=0):
 
 
 def read_key_values(const uint8_t[::1] records not None, int64_t count):
-    """Return the key and the value of so many records; None: they do not fit into the bytes."""
+    """Return the key and the value of so many records, or None if they do not fit into the bytes."""
     cdef Record record
     cdef int32_t size = -1
     cdef const uint8_t* at

@@ -37,7 +37,7 @@ def endpoint(port: int) -> Endpoint:
 
 
 class Answers:
-    """A verifier that is part of the core, and answers when it is told to."""
+    """A verifier that is part of the core, and answers when the test says so."""
 
     def __init__(self) -> None:
         self.then: list[Callable[[dict[TopicPartition, int]], None]] = []
