@@ -12,6 +12,10 @@ cdef struct TransactionIndex:
     int fd
     # 1: the file has changed since it was flushed
     int64_t has_changed
+    # The last offset of each MANYth entry, of the first ``key_count`` ones
+    int64_t* keys
+    int64_t key_count
+    int64_t key_room
 
 
 # An aborted transaction.
@@ -27,7 +31,7 @@ cdef void close_transactions(TransactionIndex* index) noexcept nogil
 cdef bint transactions_are_sane(const TransactionIndex* index) noexcept nogil
 cdef int add_aborted(TransactionIndex* index, const AbortedEntry* one) noexcept nogil
 cdef int read_aborted(
-    const TransactionIndex* index, int64_t from_offset, int64_t end_offset, AbortedEntry** found, int32_t* count,
+    TransactionIndex* index, int64_t from_offset, int64_t end_offset, AbortedEntry** found, int32_t* count,
     bint* is_last
 ) noexcept nogil
 cdef int truncate_aborted(TransactionIndex* index, int64_t offset) noexcept nogil

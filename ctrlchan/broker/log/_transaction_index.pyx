@@ -1,13 +1,14 @@
 """The transaction index of a segment, ``.txnindex``: its aborted transactions, in the order of their markers.
 
 Layout of an entry (big-endian), as ``AbortedTxn``: version int16 (0), producer id, first offset, last offset, last stable
-offset int64. The last offset is the marker's, so entries ascend by it, and are searched by it. All functions but
-``flush_transactions`` require the mutex of the log.
+offset int64. The last offset is the marker's, so entries ascend by it, and are searched by it: the last offset of each
+64th entry is kept in memory, so a search reads one or two blocks of the file. All functions but ``flush_transactions``
+require the mutex of the log.
 """
 
 from libc.errno cimport ENOENT
 from libc.stdint cimport int32_t, int64_t, uint8_t
-from libc.stdlib cimport realloc
+from libc.stdlib cimport free, realloc
 from posix.fcntl cimport O_CREAT
 from posix.unistd cimport close
 
@@ -35,6 +36,7 @@ cdef int open_transactions(TransactionIndex* index, const SegmentName* name, int
     cdef int64_t size = 0
     cdef int error
     index.name, index.base_offset, index.entries, index.fd = name, base_offset, 0, -1
+    index.keys, index.key_count, index.key_room = NULL, 0, 0
     # What a process before has written may not be flushed.
     index.has_changed = 1
     error = open_file(name, KIND, 0, &index.fd, &size)
@@ -48,7 +50,8 @@ cdef void close_transactions(TransactionIndex* index) noexcept nogil:
     """Close the file, if it is open."""
     if index.fd >= 0:
         close(index.fd)
-    index.fd = -1
+    free(index.keys)
+    index.fd, index.keys, index.key_count, index.key_room = -1, NULL, 0, 0
 
 
 cdef bint transactions_are_sane(const TransactionIndex* index) noexcept nogil:
@@ -89,15 +92,47 @@ cdef int add_aborted(TransactionIndex* index, const AbortedEntry* one) noexcept 
     return error
 
 
-cdef int find_entry(const TransactionIndex* index, int64_t offset, int64_t near, int64_t* found) noexcept nogil:
-    """Find the first entry that ends at or above ``offset``, or an entry at most ``near`` entries earlier.
+cdef int read_keys(TransactionIndex* index) noexcept nogil:
+    """Read the keys that are not in memory."""
+    cdef uint8_t last[8]
+    cdef int64_t count = (index.entries + MANY - 1) // MANY, room = 2 * count
+    cdef int64_t* keys
+    cdef int error
+    if count > index.key_room:
+        keys = <int64_t*>realloc(index.keys, room * sizeof(int64_t))
+        if keys == NULL:
+            return NO_MEMORY
+        index.keys, index.key_room = keys, room
+    while index.key_count < count:
+        error = read_at(index.fd, last, 8, index.key_count * MANY_BYTES + LAST_AT)
+        if error != DONE:
+            return error
+        index.keys[index.key_count] = get_i64(last)
+        index.key_count += 1
+    return DONE
 
-    ``found``: the number of entries if there is none.
-    """
+
+cdef int find_block(TransactionIndex* index, int64_t offset, int64_t* first) noexcept nogil:
+    """Find the first entry of the last block that begins below ``offset``, or of the first block."""
+    cdef int64_t low = 0, high, middle
+    cdef int error = read_keys(index)
+    high = index.key_count
+    while error == DONE and high - low > 1:
+        middle = low + (high - low) // 2
+        if index.keys[middle] < offset:
+            low = middle
+        else:
+            high = middle
+    first[0] = low * MANY
+    return error
+
+
+cdef int find_entry(const TransactionIndex* index, int64_t offset, int64_t* found) noexcept nogil:
+    """Find the first entry that ends at or above ``offset``; the number of entries if there is none."""
     cdef uint8_t entry[ENTRY]
     cdef int64_t low = 0, high = index.entries, middle
     cdef int error
-    while high - low > near:
+    while low < high:
         middle = low + (high - low) // 2
         error = read_at(index.fd, entry, ENTRY, middle * ENTRY)
         if error != DONE:
@@ -111,7 +146,7 @@ cdef int find_entry(const TransactionIndex* index, int64_t offset, int64_t near,
 
 
 cdef int read_aborted(
-    const TransactionIndex* index, int64_t from_offset, int64_t end_offset, AbortedEntry** found, int32_t* count,
+    TransactionIndex* index, int64_t from_offset, int64_t end_offset, AbortedEntry** found, int32_t* count,
     bint* is_last
 ) noexcept nogil:
     """Append the aborted transactions with records between the offsets to ``found``, which the caller frees.
@@ -127,7 +162,7 @@ cdef int read_aborted(
     is_last[0] = False
     if index.entries == 0:
         return DONE
-    error = find_entry(index, from_offset, MANY, &first)
+    error = find_block(index, from_offset, &first)
     while error == DONE and first < index.entries and not is_last[0]:
         many = min(index.entries - first, <int64_t>MANY)
         grown = <AbortedEntry*>realloc(found[0], (count[0] + many) * sizeof(AbortedEntry))
@@ -156,12 +191,13 @@ cdef int truncate_aborted(TransactionIndex* index, int64_t offset) noexcept nogi
     if index.fd < 0:
         return DONE
     if offset > index.base_offset:
-        error = find_entry(index, offset, 0, &left)
+        error = find_entry(index, offset, &left)
     if error == DONE and left < index.entries:
         error = resize_file(index.fd, left * ENTRY)
         store_number(&index.has_changed, 1)
     if error == DONE:
         index.entries = left
+        index.key_count = min(index.key_count, (left + MANY - 1) // MANY)
     return error
 
 

@@ -254,3 +254,28 @@ def test_the_index_is_flushed_with_its_segment(tmp_path: Path, is_flushed: bool)
     assert open_indexes(folder) == []
     again = opened(folder, clean=True)
     assert [one.last_offset for one in again.aborted_entries(0, 9)] == [3]
+
+
+def test_an_index_that_grows_and_is_cut_is_searched(tmp_path: Path) -> None:
+    folder = tmp_path / "t-0"
+    log = Log(folder, LogConfig(), producer_expiration_ms=2**62)
+
+    def add(first: int, end: int) -> None:
+        for offset in range(first, end, 2):
+            log.append_as_follower(transactional(offset, 7) + marker(offset + 1, 7, commit=False))
+
+    def check(end: int) -> None:
+        for first in range(0, end, 37):
+            found = [one.first_offset for one in log.aborted_entries(first, first + 5)]
+            assert found == [n for n in range(0, end, 2) if n + 1 >= first and n < first + 5]
+
+    add(0, 400)
+    check(400)
+    log.truncate_to(256)
+    check(256)
+    add(256, 700)
+    check(700)
+    log.truncate_to(130)
+    add(130, 300)
+    check(300)
+    log.close_files()
