@@ -118,7 +118,7 @@ def test_ids_that_are_too_long() -> None:
 VALUE = record_of(ID, transition(TransactionState.ONGOING, FIRST, SECOND)).value or b""
 
 
-@pytest.mark.parametrize("value", [VALUE, FLEXIBLE])
+@pytest.mark.parametrize("value", [VALUE, FLEXIBLE], ids=["version 0", "version 1"])
 def test_values_that_end_too_early(value: bytes) -> None:
     for size in range(len(value)):
         with pytest.raises(DecodeError):
