@@ -203,16 +203,34 @@ async def refusals(bootstrap: str) -> None:
 
 
 async def transactions(bootstrap: str) -> None:
-    """An embedded cluster refuses transactions at once."""
-    producer = AIOKafkaProducer(bootstrap_servers=bootstrap, transactional_id="aio")
-    try:
-        await asyncio.wait_for(producer.start(), TIMEOUT)
-    except KafkaError as error:
-        print(repr(error))
-    else:
-        raise AssertionError("a transactional producer has started")
-    finally:
-        await producer.stop()
+    """A transaction commits, one aborts with its offsets, and a second producer fences the first."""
+    topic = await create(bootstrap, "aio-transactions", 1)
+    partition = TopicPartition(topic, 0)
+    async with AIOKafkaProducer(bootstrap_servers=bootstrap, transactional_id="aio") as producer:
+        async with producer.transaction():
+            await producer.send_and_wait(topic, b"committed", partition=0)
+            await producer.send_offsets_to_transaction({partition: 1}, "aio-transactional")
+        await producer.begin_transaction()
+        await producer.send_and_wait(topic, b"aborted", partition=0)
+        await producer.send_offsets_to_transaction({partition: 2}, "aio-transactional")
+        await producer.abort_transaction()
+        async with AIOKafkaProducer(bootstrap_servers=bootstrap, transactional_id="aio") as second:
+            async with second.transaction():
+                await second.send_and_wait(topic, b"of the second", partition=0)
+            try:
+                async with producer.transaction():
+                    await producer.send_and_wait(topic, b"of the first", partition=0)
+            except KafkaError as error:
+                print(repr(error))
+            else:
+                raise AssertionError("the first producer is not fenced")
+    settings = {"group_id": "aio-transactional", "isolation_level": "read_committed"}
+    async with consumer_of(bootstrap, **settings) as consumer:
+        consumer.assign([partition])
+        assert await consumer.committed(partition) == 1
+        await consumer.seek_to_beginning()
+        found = [record.value for record in await take(consumer, 2)]
+        assert found == [b"committed", b"of the second"], found
 
 
 SCENARIOS: dict[str, Callable[[str], Coroutine[Any, Any, None]]] = {

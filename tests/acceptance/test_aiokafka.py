@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.either_cluster import EMBEDDED, EitherCluster
+from tests.acceptance.either_cluster import EitherCluster
 from tests.kafka.requirement import miss
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
@@ -40,12 +40,8 @@ def run(python: Path, either: EitherCluster, scenario: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("scenario", ["codecs", "groups", "seeking", "administration", "refusals"])
+@pytest.mark.parametrize(
+    "scenario", ["codecs", "groups", "seeking", "administration", "refusals", "transactions"]
+)
 def test_a_client(python: Path, either: EitherCluster, scenario: str) -> None:
     run(python, either, scenario)
-
-
-def test_transactions_of_an_embedded_cluster_end_with_a_reason(python: Path, either: EitherCluster) -> None:
-    if either.kind != EMBEDDED:
-        pytest.skip("real Kafka has transactions")
-    assert "Authorization" in run(python, either, "transactions")

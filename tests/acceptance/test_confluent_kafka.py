@@ -26,7 +26,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
 from tests.acceptance.clients import TIMEOUT, producing, send_all, take
-from tests.acceptance.either_cluster import EMBEDDED, EitherCluster
+from tests.acceptance.either_cluster import EitherCluster
 from tests.kafka.waiting import wait_until
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
@@ -151,15 +151,6 @@ def test_what_a_producer_is_refused(either: EitherCluster) -> None:
     assert names["large"] == "MSG_SIZE_TOO_LARGE"
     assert names["good"] is None
     assert names["topic"] in ("_UNKNOWN_TOPIC", "UNKNOWN_TOPIC_OR_PART", "_MSG_TIMED_OUT")
-
-
-def test_transactions_of_an_embedded_cluster_end_with_a_reason(either: EitherCluster) -> None:
-    if either.kind != EMBEDDED:
-        pytest.skip("real Kafka has transactions")
-    producer = Producer({"bootstrap.servers": either.bootstrap, "transactional.id": "t", "log_level": 0})
-    with pytest.raises(KafkaException) as raised:
-        producer.init_transactions(TIMEOUT)
-    assert raised.value.args[0].name() == "CLUSTER_AUTHORIZATION_FAILED"
 
 
 @pytest.mark.parametrize("strategy", ["range", "roundrobin", "cooperative-sticky"])

@@ -42,7 +42,7 @@ def jars(version: str) -> Path:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_java_client(version: str, either: EitherCluster) -> None:
-    """It creates a topic, produces with three codecs, reads in a group, commits, adds partitions, deletes."""
+    """It creates a topic, produces, reads in a group, commits, has transactions, adds partitions, deletes."""
     path = f"{compile_java(SOURCE)}{os.pathsep}{jars(version)}{os.sep}*"
     command = ["java", *SHORT_LIVED, "-cp", path, "Client", either.bootstrap, f"java-{version}"]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)

@@ -31,8 +31,6 @@ CONFIGS = {
 #: Tests that fail, and why. One that passes must leave this list.
 EXCEPTIONS = {
     "test_create_describe_delete_acls": "there is no authorizer",
-    "test_transactional_producer_messages": "there are no transactions",
-    "test_transactional_producer_offsets": "there are no transactions",
     "test_alter_replica_log_dirs": "AlterReplicaLogDirs is not served",
     "test_describe_configs_broker_resource_returns_configs": "an embedded broker sets advertised.listeners",
 }
