@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -15,6 +17,8 @@ __all__ = ["StopSignals"]
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 #: Of a process that is ended by its second signal.
 _KILLED_STATUS: Final = 130
+#: So long it takes at most to see a signal that another thread has received.
+_LATEST_SECONDS: Final = 0.5
 
 
 class StopSignals:
@@ -53,7 +57,12 @@ class StopSignals:
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait for a signal. Return whether there was one."""
-        return self._stopped.wait(timeout)
+        end = math.inf if timeout is None else time.monotonic() + timeout
+        # The kernel may give the signal to another thread, which wakes nobody: Python calls the handler when
+        # the main thread goes on.
+        while not self._stopped.is_set() and (left := end - time.monotonic()) > 0:
+            self._stopped.wait(min(left, _LATEST_SECONDS))
+        return self._stopped.is_set()
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self._stopped.is_set():

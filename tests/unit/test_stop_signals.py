@@ -12,11 +12,22 @@ import pytest
 
 #: Begins as in a terminal: what ``nohup`` or a background job starts ignores signals.
 _PROGRAM = """
-import signal, sys, threading
+import os, signal, sys, threading
 from ctrlchan.cli.signals import StopSignals
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 hangs = threading.Event()
+def main_waits():
+    frame = sys._current_frames()[threading.main_thread().ident]
+    state = open(f"/proc/self/task/{os.getpid()}/stat").read().rpartition(")")[2].split()[0]
+    return frame.f_code.co_name == "wait" and state == "S"
+def receive():
+    while not main_waits():
+        os.sched_yield()
+    signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+    hangs.wait(60)
+if sys.argv[1] == "thread":
+    threading.Thread(target=receive, daemon=True).start()
 with StopSignals() as signals:
     if sys.argv[1] == "startup":
         with signals.startup():
@@ -32,7 +43,10 @@ with StopSignals() as signals:
 @contextmanager
 def running(how: str) -> Iterator[subprocess.Popen[str]]:
     with subprocess.Popen(
-        [sys.executable, "-c", _PROGRAM, how], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", _PROGRAM, how],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     ) as process:
         try:
             yield process
@@ -50,6 +64,13 @@ def test_the_first_signal_ends_the_wait(number: int) -> None:
     with running("ends") as process:
         assert line(process) == "runs"
         process.send_signal(number)
+        assert line(process) == "ends"
+        assert process.wait(20) == 0
+
+
+def test_a_signal_that_another_thread_receives_ends_the_wait() -> None:
+    with running("thread") as process:
+        assert line(process) == "runs"
         assert line(process) == "ends"
         assert process.wait(20) == 0
 
