@@ -11,11 +11,22 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+import pytest
 from PIL import Image
 from selenium.webdriver import Chrome, ChromeOptions
 from selenium.webdriver.chrome.service import Service
 
-__all__ = ["CHROMEDRIVER", "CHROMIUM", "chromium", "driven_chromium", "pixels", "set_window", "take_picture"]
+from tests.kafka.requirement import kafka_is_required
+
+__all__ = [
+    "chromium",
+    "driven_chromium",
+    "in_a_browser",
+    "in_chromium",
+    "pixels",
+    "set_window",
+    "take_picture",
+]
 
 #: The program; None: there is none.
 CHROMIUM: Final = next(
@@ -23,6 +34,15 @@ CHROMIUM: Final = next(
 )
 #: The program that lets tests click; None: there is none.
 CHROMEDRIVER: Final = shutil.which("chromedriver")
+
+#: Marks of tests that look at a page, and of those that click in it. In CI they fail without a browser.
+in_chromium: Final = pytest.mark.skipif(
+    CHROMIUM is None and not kafka_is_required(), reason="there is no Chromium or Chrome"
+)
+in_a_browser: Final = pytest.mark.skipif(
+    (CHROMIUM is None or CHROMEDRIVER is None) and not kafka_is_required(),
+    reason="there is no Chromium with its chromedriver",
+)
 
 _OPTIONS: Final = ("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars")
 #: It asks nobody on the network for anything by itself.
@@ -45,6 +65,7 @@ def chromium(*arguments: str) -> subprocess.CompletedProcess[str]:
 def driven_chromium(profile: Path) -> Iterator[Chrome]:
     """Yield a browser that tests control. ``profile``: an empty folder of its own."""
     assert CHROMIUM is not None
+    assert CHROMEDRIVER is not None, "there is no chromedriver"
     options = ChromeOptions()
     options.binary_location = CHROMIUM
     for one in (*_OPTIONS, *_ALONE, f"--user-data-dir={profile}"):

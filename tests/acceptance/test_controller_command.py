@@ -21,7 +21,7 @@ from kazoo.client import KazooClient
 from ctrlchan import EmbeddedCluster
 from ctrlchan.cli import main
 from ctrlchan.zookeeper.client import connected
-from tests.browser import CHROMEDRIVER, CHROMIUM, driven_chromium
+from tests.browser import driven_chromium, in_a_browser
 from tests.kafka.processes import Reaper
 from tests.kafka.waiting import wait_until
 from tests.kafka.zookeeper import ZooKeeperServer
@@ -161,9 +161,7 @@ def test_it_directs_brokers_and_answers_clients(zookeeper: str) -> None:
         assert "topic a created" in out
 
 
-@pytest.mark.skipif(
-    CHROMIUM is None or CHROMEDRIVER is None, reason="there is no Chromium with its chromedriver"
-)
+@in_a_browser
 def test_a_browser_shows_the_page_of_a_real_controller(zookeeper: str, tmp_path: Path) -> None:
     with running(zookeeper, tmp_path) as controller, driven_chromium(tmp_path / "profile") as driver:
         controller.wait_until_active()

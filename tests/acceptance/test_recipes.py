@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -89,6 +90,7 @@ def test_java(reader: Reader) -> None:
     assert "1 tests successful" in output_of(reader, "java", "-cp", path, *launcher)
 
 
+@pytest.mark.skipif(shutil.which("go") is None, reason="there is no Go")
 def test_go(reader: Reader) -> None:
     reader.write(RECIPES["orders_test.go"])
     installed(reader, "the recipe for Go", ("go", "mod", "init", "orders"), ("go", "get", GO_CLIENT))

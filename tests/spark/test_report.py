@@ -24,7 +24,7 @@ from ctrlchan.journal import read_journal
 from ctrlchan.pipeline import ReportConfig, report, write_report
 from ctrlchan.pipeline.jobs.report.charts import charts_of
 from ctrlchan.pipeline.jobs.report.figures import ACCURACY, bucket_of
-from tests.browser import CHROMIUM, chromium, pixels
+from tests.browser import chromium, in_chromium, pixels
 from tests.spark.conftest import small_inputs
 from tests.spark.planted import Planted, unfinished
 
@@ -242,7 +242,7 @@ def test_stale_brokers_are_among_the_lines_over_time() -> None:
     assert "30000.0" in script
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium or Chrome to show the page")
+@in_chromium
 def test_no_table_is_cut_on_a_narrow_page(synthetic: tuple[Path, Path, Summary], tmp_path: Path) -> None:
     page = (synthetic[1] / "report.html").read_text()
     cut = "tables.filter((one) => one.offsetWidth > one.parentElement.clientWidth).length"
@@ -259,7 +259,7 @@ def test_no_table_is_cut_on_a_narrow_page(synthetic: tuple[Path, Path, Summary],
     assert 'data-name="Remote p95"' in seen
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium or Chrome to show the page")
+@in_chromium
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_browser_shows_the_page(
     synthetic: tuple[Path, Path, Summary], nasty: tuple[Path, Summary], tmp_path: Path, scheme: str

@@ -18,14 +18,12 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.select import Select
 
-from tests.browser import CHROMEDRIVER, CHROMIUM, chromium, driven_chromium, pixels, set_window, take_picture
+from tests.browser import chromium, driven_chromium, in_a_browser, pixels, set_window, take_picture
 from tests.kafka.waiting import wait_until
 from tests.unit.page.conftest import ClusterPage
 from tests.unit.page.serving import Client
 
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None or CHROMEDRIVER is None, reason="there is no Chromium with its chromedriver"
-)
+pytestmark = in_a_browser
 
 SCRIPT = "<img src=x onerror=\"document.title='evil'\"><script>document.title='evil'</script>"
 TABLES = "table tbody tr"

@@ -17,16 +17,12 @@ from ctrlchan.controller.events.event import ControllerState
 from ctrlchan.controller.machines.states import PartitionState
 from ctrlchan.controller.status.metrics import ControllerMetrics
 from ctrlchan.page.server import PageServer
-from tests.browser import CHROMEDRIVER, CHROMIUM, driven_chromium, pixels, set_window, take_picture
+from tests.browser import driven_chromium, in_a_browser, pixels, set_window, take_picture
 from tests.kafka.waiting import wait_until
 from tests.unit.controller.local_controller import LocalController, local_controller
 from tests.unit.page.serving import Client, serving
 
 EVIL = "<script>document.title='evil'</script>\"&"
-
-in_a_browser = pytest.mark.skipif(
-    CHROMIUM is None or CHROMEDRIVER is None, reason="there is no Chromium with its chromedriver"
-)
 
 
 @contextmanager
