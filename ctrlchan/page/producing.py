@@ -19,6 +19,8 @@ _ALL_IN_SYNC: Final = -1
 _TIMEOUT: Final = 4.0
 #: Until a partition has a leader that takes the message.
 _MOVING: Final = (ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+#: The same of a leader that the metadata name: that of a new topic may not have heard of it yet.
+_MOVING_OF_LEADER: Final = (*_MOVING, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 _MOVING_SECONDS: Final = 3.0
 _PAUSE_SECONDS: Final = 0.1
 
@@ -40,12 +42,14 @@ def produce(
     record = encode_records([value], key, headers, timestamp)
     deadline = time.monotonic() + _MOVING_SECONDS
     while True:
+        moving: tuple[ErrorCode, ...] = _MOVING
         try:
             number, leader = _choose(brokers, topic, partition, key)
+            moving = _MOVING_OF_LEADER
             offset = _append(brokers, leader, topic, number, record)
         except KafkaError as error:
             # Nothing was written: the leader is new, or another one will be in the metadata soon.
-            if error.code not in _MOVING or time.monotonic() > deadline:
+            if error.code not in moving or time.monotonic() > deadline:
                 raise
             time.sleep(_PAUSE_SECONDS)
         else:

@@ -313,6 +313,17 @@ def test_messages_that_cannot_be_written_say_why(client: Client, topic: str, mes
         assert answer.status == 200
 
 
+@pytest.mark.parametrize("code", ["UNKNOWN_TOPIC_OR_PARTITION", "NOT_LEADER_OR_FOLLOWER"])
+def test_a_leader_that_has_not_heard_of_its_topic_is_asked_again(
+    cluster_page: ClusterPage, topic: str, code: str
+) -> None:
+    client, cluster = cluster_page.client, cluster_page.cluster
+    (partition,) = client.get(f"/api/topic?topic={topic}").value["partitions"]
+    cluster.broker(partition["leader"]).fail("Produce", topic, error=code, times=2)
+    produce(client, topic, {"text": "1"})
+    assert values(messages(client, topic)) == [b"1"]
+
+
 def test_a_key_has_the_partition_of_kafkas_producer(cluster_page: ClusterPage) -> None:
     client = cluster_page.client
     create(client, "keys", partitions=20, replicas=1)
