@@ -67,7 +67,8 @@ EXCEPTIONS: Final = {
     r"CreatePartitions v3 .*a large number.*\n    \.Results\[0\]\.ErrorCode: Kafka -1, ours 3; [^;]*": (
         "no topic has a name with control characters"
     ),
-    r"(DescribeGroups v5|Create(Topics v7|Partitions v3)) .*a large number.*\n    : Kafka .*, ours None": (
+    r"(DescribeGroups v5|Create(Topics v7|Partitions v3)|AddPartitionsToTxn v5|WriteTxnMarkers v1) "
+    r".*a large number.*\n    : Kafka .*, ours None": (
         "a bool that is neither 0 nor 1 closes the connection"
     ),
     r"ApiVersions v0 .*client id.*\n    : Kafka .*, ours None": "a text that is none closes the connection",
