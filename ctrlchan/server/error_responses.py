@@ -7,6 +7,7 @@ the response whose entries can have an error has one entry for each entry of the
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from functools import cache
 from types import NoneType
 from typing import Any, Final, NamedTuple, get_args, get_type_hints
@@ -22,6 +23,7 @@ _PARTITION: Final = ("partition_index", "partition", "index", "partition_id")
 _KEYS: Final = (_TOPIC, _PARTITION, ("group_id",), ("key",), ("transactional_id",))
 #: Arrays of a request that name nothing which is answered.
 _DETAILS: Final = frozenset({"assignments", "configs", "configuration_keys", "protocols", "replicas"})
+_NO_TIME: Final = datetime.fromtimestamp(0, UTC)
 _NUMBERS: Final = frozenset({"int8", "int16", "int32", "int64", "uint16"})
 
 
@@ -153,4 +155,6 @@ def _empty(field: _Field) -> Any:
         return -1
     if field.kind == "timedelta_i32":
         return duration(0)
+    if field.kind == "datetime_i64":
+        return _NO_TIME
     return {"string": "", "bytes": b"", "bool": False}.get(field.kind or "", ())

@@ -22,7 +22,8 @@ APIS = (
     "create_topics", "delete_topics", "delete_records", "init_producer_id", "offset_for_leader_epoch",
     "describe_configs", "alter_configs", "create_partitions", "delete_groups", "elect_leaders",
     "incremental_alter_configs", "alter_partition_reassignments", "list_partition_reassignments",
-    "offset_delete", "describe_cluster", "describe_producers",
+    "offset_delete", "describe_cluster", "describe_producers", "add_partitions_to_txn", "add_offsets_to_txn",
+    "end_txn", "txn_offset_commit", "write_txn_markers", "describe_transactions", "list_transactions",
 )  # fmt: skip
 
 
