@@ -24,6 +24,9 @@ __all__ = ["Assignment", "BrokerRack", "assign_replicas", "check_racks", "rack_a
 Assignment = dict[int, list[int]]
 
 _ANYWHERE: Final = -1
+#: Partitions that one topic may get at once. Kafka would try to create 2^31 of them, which takes all memory;
+#: more than this do not fit into the topic's node of ZooKeeper anyway.
+_MOST_PARTITIONS: Final = 1_000_000
 
 
 class BrokerRack(NamedTuple):
@@ -60,6 +63,11 @@ def assign_replicas(
     """
     if partitions <= 0:
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, "Number of partitions must be larger than 0.")
+    if partitions > _MOST_PARTITIONS:
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"Number of partitions must not be larger than {_MOST_PARTITIONS}, but is {partitions}.",
+        )
     if replication_factor <= 0:
         raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, "Replication factor must be larger than 0.")
     if replication_factor > len(brokers):

@@ -74,6 +74,7 @@ def test_placement_on_a_part_of_the_brokers() -> None:
     [
         (0, 1, ErrorCode.INVALID_PARTITIONS),
         (-2, 1, ErrorCode.INVALID_PARTITIONS),
+        (0x7F7F7F7F, 1, ErrorCode.INVALID_PARTITIONS),
         (1, 0, ErrorCode.INVALID_REPLICATION_FACTOR),
         (1, 6, ErrorCode.INVALID_REPLICATION_FACTOR),
     ],
