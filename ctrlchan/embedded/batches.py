@@ -6,17 +6,28 @@ The layouts are in ``broker/log/records.py``. Source: ``BuiltInPartitioner`` of 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from ctrlchan.broker.log.records import batch_of
 from ctrlchan.varints import encode_uvarint
 
-__all__ = ["Header", "encode_records", "partition_of"]
+__all__ = ["NO_PRODUCER", "Header", "Producer", "encode_records", "partition_of"]
 
 #: A header of a record.
 Header = tuple[str, bytes | None]
 
 _NULL: Final = b"\x01"  # the varint -1
+
+
+class Producer(NamedTuple):
+    """An idempotent producer. Its first batch in a partition has sequence 0; without an id there are none."""
+
+    id: int
+    epoch: int
+    sequence: int = 0
+
+
+NO_PRODUCER: Final = Producer(-1, -1, -1)
 
 _MASK: Final = 0xFFFFFFFF
 _SEED: Final = 0x9747B28C
@@ -24,11 +35,16 @@ _FACTOR: Final = 0x5BD1E995
 
 
 def encode_records(
-    values: Sequence[bytes | None], key: bytes | None, headers: Sequence[Header], timestamp: int
+    values: Sequence[bytes | None],
+    key: bytes | None,
+    headers: Sequence[Header],
+    timestamp: int,
+    producer: Producer = NO_PRODUCER,
 ) -> bytes:
     """Return an uncompressed batch, one record for each value; all have the key and the headers.
 
-    `timestamp`: of every record, in milliseconds since 1970.
+    `timestamp`: of every record, in milliseconds since 1970. `producer`: a broker appends its batch once,
+    however often it is sent.
     """
     shared = encode_uvarint(2 * len(headers)) + b"".join(
         _bytes(name.encode()) + _bytes(value) for name, value in headers
@@ -37,7 +53,14 @@ def encode_records(
     for index, value in enumerate(values):
         body = b"".join((b"\0\0", encode_uvarint(2 * index), _bytes(key), _bytes(value), shared))
         parts += (encode_uvarint(2 * len(body)), body)
-    return batch_of(b"".join(parts), len(values), timestamp)
+    return batch_of(
+        b"".join(parts),
+        len(values),
+        timestamp,
+        producer_id=producer.id,
+        producer_epoch=producer.epoch,
+        base_sequence=producer.sequence,
+    )
 
 
 def partition_of(key: bytes, partitions: int) -> int:

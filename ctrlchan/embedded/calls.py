@@ -118,8 +118,8 @@ class ClusterCalls(BrokerProcesses):
         Texts are encoded in UTF-8. All records have ``key`` and ``headers``. Without ``partition`` they go
         to the partition that Kafka's producers choose for the key; without a key to all partitions in turn,
         from partition 0 on. A topic that does not exist is created if ``auto.create.topics.enable`` is true.
-        Errors of a topic whose leader moves are tried again for ``timeout`` seconds. Raises KafkaError, and
-        CtrlchanError when no broker lives.
+        Each record is appended once, although errors of a topic whose leader moves are tried again for
+        ``timeout`` seconds. Raises KafkaError, and CtrlchanError when no broker lives.
         """
         # Imported here: the messages of clients take time to import.
         from ctrlchan.embedded.records import PendingWrite

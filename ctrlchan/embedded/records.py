@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from ctrlchan.broker.log._batches import BatchHeader, read_header
 from ctrlchan.broker.log.records import Record, read_records
-from ctrlchan.embedded.batches import Header, encode_records, partition_of
+from ctrlchan.embedded.batches import Header, Producer, encode_records, partition_of
 from ctrlchan.embedded.requests import ask, check, topic_metadata
 from ctrlchan.errors import ErrorCode
 from ctrlchan.peers.connection import Address
@@ -33,6 +33,9 @@ _ABORT: Final = b"\0\0"
 _PRODUCE: Final = 0, 8
 _FETCH: Final = 1, 11
 _LIST_OFFSETS: Final = 2, 5
+_INIT_PRODUCER_ID: Final = 22, 1
+#: The field is of transactional producers, and Kafka looks at no other's.
+_NO_TRANSACTION_SECONDS: Final = 60.0
 
 
 class TopicRecord(NamedTuple):
@@ -67,8 +70,19 @@ def read_topic(bootstrap: Address, topic: str, isolation: str = "read_uncommitte
     return records
 
 
+class _Batch(NamedTuple):
+    """The records of one partition. ``places``: of the values."""
+
+    places: list[int]
+    timestamp: int
+    data: bytes
+
+
 class PendingWrite:
     """Records for one topic, of which each batch is appended once: ``go_on`` may be called again.
+
+    A broker may say that it is no leader after it has appended a batch, so they are those of an idempotent
+    producer.
 
     All records have the key and the headers. A record is for ``partition``, or for the partition of the key;
     without both the records are for all partitions in turn, from partition 0 on.
@@ -84,6 +98,8 @@ class PendingWrite:
     ) -> None:
         self._topic, self._key, self._partition, self._headers = topic, key, partition, tuple(headers)
         self._values = list(values)
+        #: By partition; made once, so that a broker knows a batch that it has.
+        self._batches: dict[int, _Batch] = {}
         #: By place in ``values``.
         self._written: dict[int, TopicRecord] = {}
 
@@ -94,29 +110,36 @@ class PendingWrite:
         """
         addresses, found = topic_metadata(bootstrap, self._topic, create=True)
         leaders = {int(one.partition_index): addresses.get(one.leader_id) for one in found.partitions}
-        places: dict[int, list[int]] = {}
-        for place in range(len(self._values)):
-            if place not in self._written:
-                places.setdefault(self._partition_at(place, len(leaders)), []).append(place)
-        for partition, own in places.items():
+        if not self._batches:
+            self._make_batches(_new_producer(bootstrap), len(leaders))
+        for partition, batch in self._batches.items():
+            if batch.places[0] in self._written:
+                continue
             leader = leaders.get(partition)
             if leader is None:
                 check(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self._topic}-{partition}")
                 raise AssertionError
-            self._append(leader, partition, own, timeout)
+            self._append(leader, partition, batch, timeout)
         return [self._written[place] for place in range(len(self._values))]
+
+    def _make_batches(self, producer: Producer, partitions: int) -> None:
+        places: dict[int, list[int]] = {}
+        for place in range(len(self._values)):
+            places.setdefault(self._partition_at(place, partitions), []).append(place)
+        timestamp = time.time_ns() // 1_000_000
+        for partition, own in places.items():
+            values = [self._values[place] for place in own]
+            data = encode_records(values, self._key, self._headers, timestamp, producer)
+            self._batches[partition] = _Batch(own, timestamp, data)
 
     def _partition_at(self, place: int, partitions: int) -> int:
         if self._partition is not None:
             return self._partition
         return place % partitions if self._key is None else partition_of(self._key, partitions)
 
-    def _append(self, leader: Address, partition: int, places: list[int], timeout: float) -> None:
+    def _append(self, leader: Address, partition: int, batch: _Batch, timeout: float) -> None:
         api, version = "produce", _PRODUCE[1]
-        values = [self._values[place] for place in places]
-        timestamp = time.time_ns() // 1_000_000
-        batch = encode_records(values, self._key, self._headers, timestamp)
-        data = part(api, version, "PartitionProduceData", index=partition, records=batch)
+        data = part(api, version, "PartitionProduceData", index=partition, records=batch.data)
         answer = ask(
             leader,
             api,
@@ -127,10 +150,24 @@ class PendingWrite:
         )
         found = answer.responses[0].partition_responses[0]
         check(found.error_code.value, f"{self._topic}-{partition}", found.error_message)
-        for index, (place, value) in enumerate(zip(places, values, strict=True)):
+        for index, place in enumerate(batch.places):
+            offset = int(found.base_offset) + index
             self._written[place] = TopicRecord(
-                partition, int(found.base_offset) + index, timestamp, self._key, value, self._headers
+                partition, offset, batch.timestamp, self._key, self._values[place], self._headers
             )
+
+
+def _new_producer(broker: Address) -> Producer:
+    """Return an idempotent producer that nobody else is. Raises KafkaError."""
+    answer = ask(
+        broker,
+        "init_producer_id",
+        _INIT_PRODUCER_ID,
+        transactional_id=None,
+        transaction_timeout=duration(_NO_TRANSACTION_SECONDS),
+    )
+    check(answer.error_code.value, "a producer id")
+    return Producer(int(answer.producer_id), int(answer.producer_epoch))
 
 
 def _read_partition(leader: Address, topic: str, partition: int, *, committed: bool) -> Iterator[TopicRecord]:

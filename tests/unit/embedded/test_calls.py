@@ -81,6 +81,17 @@ def test_records_are_produced_while_a_leader_moves(cluster: EmbeddedCluster) -> 
     assert [one.value for one in cluster.records("moved", at_least=3)] == [b"1", b"2", b"1"]
 
 
+def test_a_record_is_appended_once_whatever_the_leader_says(cluster: EmbeddedCluster) -> None:
+    """As by a leader that was deposed between the append and its answer."""
+    cluster.create_topic("once", 1, 2)
+    for broker_id in (1, 2):
+        target = cluster.broker(broker_id)
+        target.fail("Produce", "once", error="NOT_LEADER_OR_FOLLOWER", times=2, after=True)
+    assert [one.offset for one in cluster.produce("once", "1", "2")] == [0, 1]
+    assert [one.value for one in cluster.records("once")] == [b"1", b"2"]
+    cluster.clear_faults()
+
+
 def test_records_are_produced_and_read_when_a_leader_has_just_died(monkeypatch: pytest.MonkeyPatch) -> None:
     """The other broker still names the dead one, until the controller has noticed."""
     refused = threading.Event()
