@@ -3,7 +3,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc
 
-from ctrlchan._c.error_codes cimport NONE
+from ctrlchan._c.error_codes cimport INVALID_TXN_STATE, NONE, UNKNOWN_SERVER_ERROR
 from ctrlchan.broker.log._batches cimport CONTROL, REPLICATION, Appended, Batch, read_batch
 from ctrlchan.broker.log._files cimport read_at
 from ctrlchan.broker.log._parts cimport CORRUPT, DONE, NOT_FOUND, NO_MEMORY, require_mutex
@@ -22,8 +22,8 @@ cdef int check_producers(
 ) noexcept nogil:
     """Check all batches against the state of their producers; return Kafka's error code.
 
-    ``guard``: as for ``ProducerStates.check``. ``update``: of the last batch. Batches that were appended before: ``appended`` has the offsets of then, their timestamp
-    in ``header_timestamp``, and ``size`` 0.
+    ``guard``: as for ``ProducerStates.check``. ``update``: of the last batch. Batches that were appended before:
+    ``appended`` has the offsets of then, their timestamp in ``header_timestamp``, and ``size`` 0.
     """
     cdef Batch batch
     cdef int64_t position = 0
@@ -31,7 +31,8 @@ cdef int check_producers(
     while position < appended.size:
         read_batch(data + position, &batch)
         error = producers.check(data + position, &batch, origin, guard, update)
-        if error != NONE:
+        # A marker before it in the same append may have ended the transaction; the leader has taken both.
+        if error != NONE and not (error == INVALID_TXN_STATE and origin == REPLICATION and appended.batches > 1):
             return error
         if update.is_duplicate:
             appended.first_offset, appended.last_offset = update.duplicate_first_offset, update.duplicate_last_offset
@@ -50,14 +51,19 @@ cdef int update_producers(
     cdef ProducerUpdate another
     cdef Batch batch
     cdef int64_t position = 0
+    cdef int error
     cdef int result = DONE
     if appended.batches == 1:
         result = take_update(producers, segment, update)
     else:
         while position < appended.size and result == DONE:
             read_batch(data + position, &batch)
-            if producers.check(data + position, &batch, origin, NOT_VERIFIED, &another) == NONE:
+            error = producers.check(data + position, &batch, origin, NOT_VERIFIED, &another)
+            if error == NONE:
                 result = take_update(producers, segment, &another)
+            elif error == UNKNOWN_SERVER_ERROR:
+                # The batches are in the file already: a recovery has to find their producers.
+                result = NO_MEMORY
             position += batch.size
     producers.end_offset = appended.last_offset + 1
     return result

@@ -10,8 +10,6 @@ cdef struct TransactionIndex:
     int64_t entries
     # -1: there is no file, or it is empty
     int fd
-    # 1: the file has changed since it was flushed
-    int64_t has_changed
     # The last offset of each MANYth entry, of the first ``key_count`` ones
     int64_t* keys
     int64_t key_count

@@ -12,7 +12,6 @@ from libc.stdlib cimport free, realloc
 from posix.fcntl cimport O_CREAT
 from posix.unistd cimport close
 
-from ctrlchan._c.atomics cimport load_number, store_number
 from ctrlchan._c.bytes cimport get_i16, get_i64, put_i16, put_i64
 from ctrlchan.broker.log._files cimport flush_file, open_file, read_at, resize_file, write_at
 from ctrlchan.broker.log._parts cimport DONE, NO_MEMORY
@@ -37,8 +36,6 @@ cdef int open_transactions(TransactionIndex* index, const SegmentName* name, int
     cdef int error
     index.name, index.base_offset, index.entries, index.fd = name, base_offset, 0, -1
     index.keys, index.key_count, index.key_room = NULL, 0, 0
-    # What a process before has written may not be flushed.
-    index.has_changed = 1
     error = open_file(name, KIND, 0, &index.fd, &size)
     index.entries = size // ENTRY
     if size == 0:
@@ -86,7 +83,6 @@ cdef int add_aborted(TransactionIndex* index, const AbortedEntry* one) noexcept 
         put_i64(entry + LAST_AT, one.last_offset)
         put_i64(entry + STABLE_AT, one.last_stable_offset)
         error = write_at(index.fd, entry, ENTRY, index.entries * ENTRY)
-        store_number(&index.has_changed, 1)
     if error == DONE:
         index.entries += 1
     return error
@@ -194,7 +190,6 @@ cdef int truncate_aborted(TransactionIndex* index, int64_t offset) noexcept nogi
         error = find_entry(index, offset, &left)
     if error == DONE and left < index.entries:
         error = resize_file(index.fd, left * ENTRY)
-        store_number(&index.has_changed, 1)
     if error == DONE:
         index.entries = left
         index.key_count = min(index.key_count, (left + MANY - 1) // MANY)
@@ -202,12 +197,5 @@ cdef int truncate_aborted(TransactionIndex* index, int64_t offset) noexcept nogi
 
 
 cdef int flush_transactions(TransactionIndex* index) noexcept nogil:
-    cdef int error
-    if index.fd < 0 or not load_number(&index.has_changed):
-        return DONE
-    # An entry that is added from here on is flushed now or the next time.
-    store_number(&index.has_changed, 0)
-    error = flush_file(index.fd)
-    if error != DONE:
-        store_number(&index.has_changed, 1)
-    return error
+    # Also where nothing has changed: another thread's flush, which may fail, may be under way.
+    return DONE if index.fd < 0 else flush_file(index.fd)

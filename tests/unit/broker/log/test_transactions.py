@@ -229,25 +229,18 @@ def open_indexes(folder: Path) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("is_flushed", [False, True])
-def test_the_index_is_flushed_with_its_segment(tmp_path: Path, is_flushed: bool) -> None:
+def test_the_index_is_flushed_with_its_segment(tmp_path: Path) -> None:
     folder = tmp_path / "t-0"
     log = opened(folder)
     log.append_as_follower(transactional(0, 7) + marker(1, 7, commit=True))
     assert open_indexes(folder) == []
     log.append_as_follower(transactional(2, 7) + marker(3, 7, commit=False))
     [index] = open_indexes(folder)
-    if is_flushed:
-        log.flush()
-        log.append_as_follower(transactional(4, 7))
     # A pipe cannot be flushed.
     reading, writing = os.pipe()
     os.dup2(writing, index)
-    if is_flushed:
+    with pytest.raises(KafkaError):
         log.flush()
-    else:
-        with pytest.raises(KafkaError):
-            log.flush()
     log.close_files()
     os.close(reading)
     os.close(writing)
@@ -279,3 +272,17 @@ def test_an_index_that_grows_and_is_cut_is_searched(tmp_path: Path) -> None:
     add(130, 300)
     check(300)
     log.close_files()
+
+
+def test_a_follower_takes_a_marker_and_what_follows_it_at_once(tmp_path: Path) -> None:
+    """The marker ends the transaction before its producer's next batch is looked at, as on the leader."""
+    log = opened(tmp_path / "t-0")
+    log.append_as_follower(transactional(0, 7))
+    plain = batch([b"y"], base_offset=2, leader_epoch=0, producer_id=7, producer_epoch=0, sequence=1)
+    assert log.append_as_follower(marker(1, 7, commit=True) + plain) == (1, 2)
+    log.update_high_watermark(3)
+    assert log.stable_offset == 3
+    [producer] = log.producer_states()
+    assert producer.txn_first_offset == -1
+    assert [one.last_offset for one in producer.batches] == [0, 2]
+    log.close()
