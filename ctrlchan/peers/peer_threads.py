@@ -82,7 +82,7 @@ class PeerThreads:
                 return
             thread = self._threads.get(node)
             if thread is None:
-                thread = self._threads[node] = _PeerThread(
+                thread = _PeerThread(
                     f"{self._name}-{node}",
                     node,
                     self._lock,
@@ -93,7 +93,9 @@ class PeerThreads:
                     self._timeout,
                     self._idle_seconds,
                 )
+                # It waits for the lock before it does anything. Without a thread the next call tries again.
                 thread.start()
+                self._threads[node] = thread
             thread.wake()
 
     @property

@@ -36,6 +36,7 @@ _TO_BROKER: Final = 1
 _LENGTH: Final = struct.Struct(">h")
 _TYPE: Final = struct.Struct(">b")
 _SECONDS: Final = 5.0
+_LONGEST_KEY: Final = 2**15 - 1
 
 
 def _handle(core: ServerCore, request: Request) -> Reply:
@@ -94,6 +95,8 @@ def _none(error: KioError) -> dict[str, Any]:
 def _let_create(brokers: Iterable[Node], key_type: int, key: str) -> None:
     """Ask brokers for the coordinator of `key`, until one answers: it lets the topic be created."""
     encoded = key.encode()
+    if len(encoded) > _LONGEST_KEY:
+        return
     body = _LENGTH.pack(len(encoded)) + encoded + _TYPE.pack(key_type)
     for broker in brokers:
         try:
