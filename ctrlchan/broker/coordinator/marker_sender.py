@@ -88,12 +88,16 @@ class MarkerSender:
         with self._lock:
             return self._pending.unknown_destinations
 
-    def send(self, ended: EndedTransaction, then: Callable[[], None]) -> None:
+    def send(self, ended: EndedTransaction, then: Callable[[], None], is_current: Callable[[], bool]) -> None:
         """Send the markers of a transaction; ``then`` is called when all its partitions have one.
 
         Without other brokers and replicas that is before this returns; it is never called with a lock.
+        ``is_current``: whether this broker still coordinates the transaction. It is False before ``forget``
+        takes the lock, so that what is added here is forgotten there.
         """
         with self._lock:
+            if not is_current():
+                return
             changes = self._pending.add(ended, then)
         self._go_on(changes)
 

@@ -198,6 +198,8 @@ class GroupRegistry:
 
     def _is_current(self, partition: int, epoch: int | None) -> bool:
         if epoch is None:
+            # The topic is deleted: leader epochs of another one of its name begin with 0.
+            self._epochs.pop(partition, None)
             return True
         if epoch < self._epochs.get(partition, epoch):
             return False

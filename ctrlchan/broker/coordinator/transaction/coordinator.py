@@ -515,7 +515,10 @@ class TransactionCoordinator:
         transaction = partition.transactions.get(transactional_id)
         if transaction is not None:
             return partition, transaction
-        with partition:  # it may just have resigned
+        with partition:  # it may just have been loaded, or have resigned
+            transaction = partition.transactions.get(transactional_id)
+            if transaction is not None:
+                return partition, transaction
             return (
                 ErrorCode.INVALID_PRODUCER_ID_MAPPING
                 if partition.is_active

@@ -31,10 +31,12 @@ _LONGEST_PAUSE: Final = 10.0
 class Markers(Protocol):
     """Writes markers to the partitions of ended transactions. No method is called with a lock."""
 
-    def send(self, ended: EndedTransaction, then: Callable[[], None]) -> None:
+    def send(self, ended: EndedTransaction, then: Callable[[], None], is_current: Callable[[], bool]) -> None:
         """Call `then` once, when every partition has its marker or is deleted.
 
-        Markers of an earlier transaction of the id are forgotten.
+        Markers of an earlier transaction of the id are forgotten. Nothing is sent when `is_current` returns
+        False: this broker has given the partition of ``__transaction_state`` up, and ``forget`` may have been
+        called before.
         """
 
     def forget(self, partition: int) -> None:
@@ -111,7 +113,7 @@ class Ending:
         )
         to = transaction.prepare_complete(self._now_ms())
         then = partial(self._finish, partition, transaction, to, _FIRST_PAUSE)
-        partition.after(lambda one: self._markers.send(one, then), ended)
+        partition.after(lambda one: self._markers.send(one, then, lambda: partition.is_active), ended)
 
     def _finish(
         self, partition: StatePartition, transaction: Transaction, to: Transition, pause: float

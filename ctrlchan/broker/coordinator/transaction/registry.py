@@ -158,6 +158,8 @@ class TransactionRegistry:
 
     def _is_current(self, number: int, epoch: int | None) -> bool:
         if epoch is None:
+            # The topic is deleted: leader epochs of another one of its name begin with 0.
+            self._epochs.pop(number, None)
             return True
         if epoch < self._epochs.get(number, epoch):
             return False

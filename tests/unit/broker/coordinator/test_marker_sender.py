@@ -115,7 +115,7 @@ class Rig:
 
     def end(self, name: str, *partitions: TopicPartition, producer_id: int = 5, commit: bool = True) -> None:
         ended = EndedTransaction(name, 0, 9, ProducerIdentity(producer_id, 2), commit, frozenset(partitions))
-        self.sender.send(ended, lambda: self.completed.put(name))
+        self.sender.send(ended, lambda: self.completed.put(name), lambda: True)
 
     def wait(self) -> str:
         return self.completed.get(timeout=SECONDS)
@@ -286,10 +286,23 @@ def test_a_coordinator_that_cannot_complete_stops_nothing(rig: Rig, caplog: pyte
     def fail() -> None:
         raise ValueError("a test")
 
-    rig.sender.send(EndedTransaction("a", 0, 9, ProducerIdentity(5, 2), True, frozenset([HERE])), fail)
+    rig.sender.send(
+        EndedTransaction("a", 0, 9, ProducerIdentity(5, 2), True, frozenset([HERE])), fail, lambda: True
+    )
     rig.end("b", HERE)
     assert rig.wait() == "b"
     assert "a transaction that has its markers cannot be completed" in caplog.text
+
+
+def test_a_transaction_of_a_former_coordinator_is_not_sent(rig: Rig) -> None:
+    rig.leaders[HERE] = None
+    rig.end("newer", HERE)
+    older = EndedTransaction("newer", 0, 8, ProducerIdentity(5, 2), True, frozenset([HERE]))
+    rig.sender.send(older, lambda: rig.completed.put("older"), lambda: False)
+    rig.leaders[HERE] = OURS
+    rig.sender.metadata_changed()
+    assert rig.wait() == "newer"
+    assert rig.completed.empty()
 
 
 def test_stop_ends_the_threads(rig: Rig) -> None:

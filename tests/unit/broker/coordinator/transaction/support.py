@@ -103,7 +103,7 @@ class MemoryMarkers:
     sent: list[tuple[EndedTransaction, Callable[[], None]]] = field(default_factory=list)
     forgotten: list[int] = field(default_factory=list)
 
-    def send(self, ended: EndedTransaction, then: Callable[[], None]) -> None:
+    def send(self, ended: EndedTransaction, then: Callable[[], None], is_current: Callable[[], bool]) -> None:
         self.sent.append((ended, then))
         if self.at_once:
             then()

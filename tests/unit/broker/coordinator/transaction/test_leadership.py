@@ -8,6 +8,8 @@ transaction.version), ``testAppendTransactionToLogWhilePendingStateChanged`` and
 
 from __future__ import annotations
 
+import queue
+import threading
 from dataclasses import replace
 
 import pytest
@@ -21,7 +23,7 @@ from ctrlchan.broker.coordinator.transaction.records import (
 )
 from ctrlchan.broker.coordinator.transaction.requests import InitResult, ProducerIdentity
 from ctrlchan.broker.coordinator.transaction.states import TransactionState
-from ctrlchan.broker.coordinator.transaction.transaction import Transition
+from ctrlchan.broker.coordinator.transaction.transaction import Transaction, Transition
 from ctrlchan.errors import ErrorCode
 from tests.unit.broker.coordinator.support import START_MS
 from tests.unit.broker.coordinator.transaction.support import (
@@ -42,6 +44,7 @@ COMPLETE_COMMIT, COMPLETE_ABORT = TransactionState.COMPLETE_COMMIT, TransactionS
 ONE = replace(CONFIG, topic_partitions=1)
 OTHER = "other"
 DAY = 86_400_000
+DEADLINE = 30.0
 
 
 @pytest.fixture
@@ -90,6 +93,37 @@ def test_load_and_remove_transactions() -> None:
     rig.coordinator.resigned(0, 6)
     assert rig.coordinator.describe(ID).error is ErrorCode.NOT_COORDINATOR
     assert rig.markers.forgotten == [0]
+
+
+def test_a_topic_that_was_deleted_is_loaded_in_the_first_epoch_of_the_next_one() -> None:
+    rig = Rig(ONE, log_of(stored(ID, EMPTY)))
+    rig.coordinator.resigned(0, None)
+    assert rig.coordinator.describe(ID).error is ErrorCode.NOT_COORDINATOR
+    rig.coordinator.elected(0, 0)
+    assert rig.coordinator.describe(ID).state == "Empty"
+
+
+def test_a_request_that_has_come_before_a_partition_was_loaded_finds_its_ids() -> None:
+    rig = Rig(ONE)
+    partition = rig.coordinator._registry.find(ID)
+    assert not isinstance(partition, ErrorCode)
+    asked, answers = threading.Event(), queue.SimpleQueue[str]()
+
+    class Transactions(dict[str, Transaction]):
+        """Notes the first look at it, before anything is loaded."""
+
+        def get(self, key: str, default: object = None) -> None:  # type: ignore[override]
+            asked.set()
+
+    with partition:
+        partition.transactions = Transactions()
+        asking = threading.Thread(target=lambda: answers.put(rig.coordinator.describe(ID).state))
+        asking.start()
+        assert asked.wait(DEADLINE)
+        partition.transactions = {}
+        rig.put(EMPTY)
+    asking.join(DEADLINE)
+    assert answers.get_nowait() == "Empty"
 
 
 @pytest.mark.parametrize(("state", "commit"), [(PREPARE_COMMIT, True), (PREPARE_ABORT, False)])

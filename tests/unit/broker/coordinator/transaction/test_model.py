@@ -79,9 +79,9 @@ class _Markers(MemoryMarkers):
 
     check: Callable[[EndedTransaction], None]
 
-    def send(self, ended: EndedTransaction, then: Callable[[], None]) -> None:
+    def send(self, ended: EndedTransaction, then: Callable[[], None], is_current: Callable[[], bool]) -> None:
         self.check(ended)
-        super().send(ended, then)
+        super().send(ended, then, is_current)
 
     def forget(self, partition: int) -> None:
         super().forget(partition)

@@ -80,7 +80,7 @@ class _Markers:
         self.pool = pool
         self.written: queue.SimpleQueue[EndedTransaction] = queue.SimpleQueue()
 
-    def send(self, ended: EndedTransaction, then: Callable[[], None]) -> None:
+    def send(self, ended: EndedTransaction, then: Callable[[], None], is_current: Callable[[], bool]) -> None:
         def write() -> None:
             self.written.put(ended)
             then()
