@@ -11,6 +11,7 @@ from typing import Final
 
 from ctrlchan._codec import decode_response_header, encode_request_header
 from ctrlchan.errors import DecodeError, ErrorCode
+from ctrlchan.peers.requests import Answer, OutgoingRequest, common_version
 
 __all__ = ["Address", "PeerConnection"]
 
@@ -54,6 +55,21 @@ class PeerConnection:
         if error:
             raise DecodeError(f"{ErrorCode.name_of(error)}", api="ApiVersions", version=0)
         self.versions = {key: (low, high) for key, low, high in _VERSIONS_ENTRY.iter_unpack(entries)}
+
+    def ask(self, request: OutgoingRequest, deadline: float) -> Answer | None:
+        """Send a request in the highest version that both sides have; None: there is no such version.
+
+        ``deadline``: monotonic seconds. Raises OSError, DecodeError.
+        """
+        if not self.versions:
+            self.ask_versions(deadline)
+        version = common_version(request, self.versions)
+        if version is None:
+            return None
+        frame, offset = self.exchange(
+            request.api_key, version, version >= request.flexible_from, request.encode(version), deadline
+        )
+        return Answer(version, frame[offset:])
 
     def exchange(
         self, api_key: int, version: int, flexible: bool, body: bytes, deadline: float

@@ -16,7 +16,7 @@ from typing import Final
 from ctrlchan.errors import DecodeError, ErrorCode, KafkaError
 from ctrlchan.peers.connection import Address, PeerConnection
 from ctrlchan.peers.messages import is_refused
-from ctrlchan.peers.requests import Answer, OutgoingRequest, common_version
+from ctrlchan.peers.requests import Answer, OutgoingRequest
 from ctrlchan.server.api_names import api_name
 
 __all__ = ["ControllerConnections"]
@@ -98,22 +98,16 @@ class ControllerConnections:
             connection = self._connect(address)
         is_usable = False
         try:
-            if not connection.versions:
-                connection.ask_versions(deadline)
-            version = common_version(request, connection.versions)
-            if version is None:
-                is_usable = True
-                raise KafkaError(
-                    ErrorCode.UNSUPPORTED_VERSION,
-                    f"The controller does not serve this version of {api_name(request.api_key)}.",
-                )
-            frame, offset = connection.exchange(
-                request.api_key, version, version >= request.flexible_from, request.encode(version), deadline
-            )
+            answer = connection.ask(request, deadline)
             is_usable = True
         finally:
             self._give_back(connection, is_usable)
-        return Answer(version, frame[offset:])
+        if answer is None:
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_VERSION,
+                f"The controller does not serve this version of {api_name(request.api_key)}.",
+            )
+        return answer
 
     def _take(self, address: Address) -> PeerConnection | None:
         """Return an idle connection to this address, or None."""

@@ -17,7 +17,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from ctrlchan.errors import CtrlchanError, ErrorCode, KafkaError
 from ctrlchan.peers.connection import Address, PeerConnection
-from ctrlchan.peers.requests import Answer, OutgoingRequest, common_version
+from ctrlchan.peers.requests import Answer, OutgoingRequest
 from ctrlchan.server.api_names import api_name
 
 __all__ = ["PeerRequest", "PeerThreads"]
@@ -239,19 +239,13 @@ class _PeerThread(threading.Thread):
         return self._ask(connection, request, deadline)
 
     def _ask(self, connection: PeerConnection, request: OutgoingRequest, deadline: float) -> Answer:
-        if not connection.versions:
-            connection.ask_versions(deadline)
-        version = common_version(request, connection.versions)
-        if version is None:
+        answer = connection.ask(request, deadline)
+        if answer is None:
             raise KafkaError(
                 ErrorCode.UNSUPPORTED_VERSION,
                 f"broker {self._node} serves no version of {api_name(request.api_key)} that can be sent",
             )
-        body = request.encode(version)
-        frame, offset = connection.exchange(
-            request.api_key, version, version >= request.flexible_from, body, deadline
-        )
-        return Answer(version, frame[offset:])
+        return answer
 
     def _connect(self) -> tuple[PeerConnection, bool]:
         """Return the connection to where the node listens now, and whether it is new. Raises OSError."""
