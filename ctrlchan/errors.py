@@ -334,6 +334,14 @@ class ErrorCode(IntEnum):
     TRANSACTION_ABORTABLE = 120
 
     @classmethod
+    def known(cls, code: int) -> ErrorCode:
+        """Return the error of a code; UNKNOWN_SERVER_ERROR for a code that is not listed."""
+        try:
+            return cls(code)
+        except ValueError:
+            return cls.UNKNOWN_SERVER_ERROR
+
+    @classmethod
     def name_of(cls, code: int) -> str:
         """``STALE_BROKER_EPOCH`` for 77; ``error 12345`` for a code that is not listed."""
         try:

@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
-import logging
-import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
 from ctrlchan.broker.config.group_config import GroupConfig
 from ctrlchan.broker.coordinator.common.partitions import TopicPartition
 from ctrlchan.broker.coordinator.group.coordinator import GroupCoordinator
-from ctrlchan.broker.coordinator.offsets_verification import (
-    OffsetsVerification,
-    VerifiablePartition,
-    Verifier,
-)
+from ctrlchan.broker.coordinator.later import now_ms, run_on
+from ctrlchan.broker.coordinator.offsets_verification import OffsetsVerification, VerifiablePartition
 from ctrlchan.broker.coordinator.timer_thread import TimerThread
 from ctrlchan.broker.coordinator.topic_log import PartitionLog, TopicLog
+from ctrlchan.broker.coordinator.transaction.verifications import Verifier
 from ctrlchan.internal_topics import OFFSETS_TOPIC
 
 __all__ = ["GroupService"]
-
-_LOG = logging.getLogger(__name__)
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 class OffsetsPartition(PartitionLog, VerifiablePartition, Protocol):
@@ -45,7 +34,7 @@ class GroupService:
         self,
         config: GroupConfig,
         find_partition: Callable[[str, int], OffsetsPartition | None],
-        now_ms: Callable[[], int] = _now_ms,
+        now_ms: Callable[[], int] = now_ms,
     ) -> None:
         self.config = config
         self._timers = TimerThread("group-timers")
@@ -109,18 +98,7 @@ class GroupService:
         self._submit(lambda: self.coordinator.partitions_deleted(deleted))
 
     def _submit(self, work: Callable[[], None]) -> None:
-        _run_on(self._loader, work)
+        run_on(self._loader, work, "group")
 
     def _run_later(self, work: Callable[[], None]) -> None:
-        _run_on(self._appends, work)
-
-
-def _run_on(executor: ThreadPoolExecutor, work: Callable[[], None]) -> None:
-    """Call `work` on the executor's thread, unless the service stops."""
-    with suppress(RuntimeError):  # it was shut down
-        executor.submit(work).add_done_callback(_log_failure)
-
-
-def _log_failure(future: Future[None]) -> None:
-    if not future.cancelled() and (failure := future.exception()) is not None:
-        _LOG.error("work for the group coordinator failed", exc_info=failure)
+        run_on(self._appends, work, "group")

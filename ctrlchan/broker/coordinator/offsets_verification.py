@@ -5,17 +5,18 @@ Source: ``ReplicaManager.maybeStartTransactionVerificationForPartition``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
 from ctrlchan.broker.coordinator.common.partitions import TopicPartition
 from ctrlchan.broker.coordinator.group.requests import TransactionalCommitRequest
 from ctrlchan.broker.coordinator.group.verification import Verified
 from ctrlchan.broker.coordinator.transaction.requests import ProducerIdentity
+from ctrlchan.broker.coordinator.transaction.verifications import Verifier
 from ctrlchan.errors import ErrorCode, KafkaError
 from ctrlchan.internal_topics import OFFSETS_TOPIC
 
-__all__ = ["OffsetsVerification", "VerifiablePartition", "Verifier"]
+__all__ = ["OffsetsVerification", "VerifiablePartition"]
 
 _NO_SEQUENCE: Final = -1
 
@@ -24,18 +25,6 @@ class VerifiablePartition(Protocol):
     """What is used of a ``Partition``."""
 
     def begin_verification(self, producer_id: int, producer_epoch: int, base_sequence: int) -> int: ...
-
-
-class Verifier(Protocol):
-    """What is used of a ``TransactionVerifier``."""
-
-    def verify(
-        self,
-        transactional_id: str,
-        producer: ProducerIdentity,
-        partitions: Collection[TopicPartition],
-        then: Callable[[Mapping[TopicPartition, ErrorCode]], None],
-    ) -> None: ...
 
 
 class OffsetsVerification:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Final, Protocol
 
 from ctrlchan.broker.config.transaction_config import TransactionConfig
+from ctrlchan.broker.coordinator.later import now_ms, run_on
 from ctrlchan.broker.coordinator.leaders import PartitionLeaders
 from ctrlchan.broker.coordinator.marker_appends import CompleteGroups, MarkerAppends, MarkerPartition
 from ctrlchan.broker.coordinator.marker_sender import MarkerSender
@@ -34,10 +33,6 @@ class Replica(PartitionLog, MarkerPartition, Protocol):
     """What is used of a ``Partition``."""
 
 
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
 class TransactionService:
     """Owns the coordinator of a broker, what writes its markers and verifies transactions, and the threads.
 
@@ -55,7 +50,7 @@ class TransactionService:
         metadata: PublishedMetadata,
         listener: str,
         complete_groups: CompleteGroups,
-        now_ms: Callable[[], int] = _now_ms,
+        now_ms: Callable[[], int] = now_ms,
     ) -> None:
         self.config = config
         self._metadata = metadata
@@ -143,7 +138,7 @@ class TransactionService:
         self._coordinator.resigned(partition, leader_epoch)
 
     def _load_later(self, partition: int, load: Callable[[], bool]) -> None:
-        _run_on(self._loader, lambda: self._load(partition, load))
+        run_on(self._loader, lambda: self._load(partition, load), "transaction")
 
     def _load(self, partition: int, load: Callable[[], bool]) -> None:
         """Load a partition, again and again until it can be read."""
@@ -164,15 +159,4 @@ class TransactionService:
         return len(self._metadata.snapshot.partitions_of(TRANSACTIONS_TOPIC))
 
     def _run_later(self, work: Callable[[], None]) -> None:
-        _run_on(self._appends, work)
-
-
-def _run_on(executor: ThreadPoolExecutor, work: Callable[[], None]) -> None:
-    """Call `work` on the executor's thread, unless the service stops."""
-    with suppress(RuntimeError):  # it was shut down
-        executor.submit(work).add_done_callback(_log_failure)
-
-
-def _log_failure(future: Future[None]) -> None:
-    if not future.cancelled() and (failure := future.exception()) is not None:
-        _LOG.error("work for the transaction coordinator failed", exc_info=failure)
+        run_on(self._appends, work, "transaction")

@@ -233,18 +233,12 @@ def _decode(answer: Answer) -> _Answer:
     response = decode_answer(_API, *answer)
     errors = {
         str(one.transactional_id): {
-            TopicPartition(str(topic.name), int(found.partition_index)): _known(found.partition_error_code)
+            TopicPartition(str(topic.name), int(found.partition_index)): ErrorCode.known(
+                found.partition_error_code
+            )
             for topic in one.topic_results
             for found in topic.results_by_partition
         }
         for one in response.results_by_transaction
     }
-    return _Answer(_known(response.error_code), errors)
-
-
-def _known(code: int) -> ErrorCode:
-    """Return an error that brokers know. A coordinator has no reason for another one."""
-    try:
-        return ErrorCode(code)
-    except ValueError:
-        return ErrorCode.UNKNOWN_SERVER_ERROR
+    return _Answer(ErrorCode.known(response.error_code), errors)

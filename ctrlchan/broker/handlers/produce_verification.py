@@ -6,18 +6,19 @@ That is before the first batch of a transaction in a partition, so that none is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from ctrlchan.broker.coordinator.common.partitions import TopicPartition
 from ctrlchan.broker.coordinator.transaction.requests import ProducerIdentity
+from ctrlchan.broker.coordinator.transaction.verifications import Verifier
 from ctrlchan.broker.handlers.produce_records import BatchProducer, transactional_producer
 from ctrlchan.broker.handlers.produce_response import Key
 from ctrlchan.broker.replica._partitions import PartitionTable, ProduceResult
 from ctrlchan.errors import ErrorCode, KafkaError
 
-__all__ = ["Verified", "Verifier", "verify"]
+__all__ = ["Verified", "verify"]
 
 #: From this version on clients know TRANSACTION_ABORTABLE.
 _ABORTABLE_FROM: Final = 11
@@ -31,19 +32,6 @@ _RETRIABLE: Final = frozenset(
         ErrorCode.NOT_COORDINATOR,
     }
 )
-
-
-class Verifier(Protocol):
-    """What asks the coordinators."""
-
-    def verify(
-        self,
-        transactional_id: str,
-        producer: ProducerIdentity,
-        partitions: Collection[TopicPartition],
-        then: Callable[[Mapping[TopicPartition, int]], None],
-    ) -> None:
-        """Call ``then`` once, on any thread and without a lock, with the error code of each partition."""
 
 
 class Verified(NamedTuple):

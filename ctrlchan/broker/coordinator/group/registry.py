@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Collection
 from typing import NamedTuple
 
+from ctrlchan.broker.coordinator.common.leader_epochs import LeaderEpochs
 from ctrlchan.broker.coordinator.group.group import Group, GroupState
 from ctrlchan.errors import ErrorCode
 from ctrlchan.internal_topics import coordinator_partition
@@ -36,8 +37,7 @@ class GroupRegistry:
         self._partition_of: dict[str, int] = {}
         self._owned: set[int] = set()
         self._loading: set[int] = set()
-        # Of the last change of leadership that was seen, by partition.
-        self._epochs: dict[int, int] = {}
+        self._epochs = LeaderEpochs()
         # Groups with offsets of an open transaction: by producer id, and the other way round.
         self._groups_of: dict[int, set[str]] = {}
         self._producers_of: dict[str, set[int]] = {}
@@ -94,7 +94,7 @@ class GroupRegistry:
     def begin_loading(self, partition: int, epoch: int) -> bool:
         """Note that the partition is being loaded; return False if it is or was, and for an old epoch."""
         with self._lock:
-            if not self._is_current(partition, epoch) or partition in self._owned | self._loading:
+            if not self._epochs.is_current(partition, epoch) or partition in self._owned | self._loading:
                 return False
             self._loading.add(partition)
             return True
@@ -125,7 +125,7 @@ class GroupRegistry:
     def take_away(self, partition: int, epoch: int | None) -> list[Group]:
         """Forget the partition and return its groups. An old epoch changes nothing; None is never old."""
         with self._lock:
-            if not self._is_current(partition, epoch):
+            if not self._epochs.is_current(partition, epoch):
                 return []
             self._owned.discard(partition)
             self._loading.discard(partition)
@@ -195,13 +195,3 @@ class GroupRegistry:
         if partition in self._loading:
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         return ErrorCode.NONE if partition in self._owned else ErrorCode.NOT_COORDINATOR
-
-    def _is_current(self, partition: int, epoch: int | None) -> bool:
-        if epoch is None:
-            # The topic is deleted: leader epochs of another one of its name begin with 0.
-            self._epochs.pop(partition, None)
-            return True
-        if epoch < self._epochs.get(partition, epoch):
-            return False
-        self._epochs[partition] = epoch
-        return True

@@ -193,9 +193,4 @@ def offset_error(error: int) -> ErrorCode:
 
 
 def _translated(error: int, translations: Mapping[int, ErrorCode]) -> ErrorCode:
-    if error in translations:
-        return translations[error]
-    try:
-        return ErrorCode(error)
-    except ValueError:
-        return ErrorCode.UNKNOWN_SERVER_ERROR
+    return translations.get(error) or ErrorCode.known(error)

@@ -309,7 +309,7 @@ class TransactionCoordinator:
             if failure is None:
                 then(taken.result())
             elif isinstance(failure, KafkaError):
-                answer(InitResult(_error_code(failure.code)))
+                answer(InitResult(ErrorCode.known(failure.code)))
             else:
                 _LOG.error("no producer id can be had", exc_info=failure)
                 answer(InitResult(ErrorCode.UNKNOWN_SERVER_ERROR))
@@ -557,10 +557,3 @@ def _error_of_end(state: TransactionState, *, commit: bool) -> ErrorCode:
     if state is TransactionState.EMPTY or (state in _COMMITTED) is not commit:
         return ErrorCode.INVALID_TXN_STATE
     return ErrorCode.CONCURRENT_TRANSACTIONS if state in PREPARED else ErrorCode.NONE
-
-
-def _error_code(code: int) -> ErrorCode:
-    try:
-        return ErrorCode(code)
-    except ValueError:
-        return ErrorCode.UNKNOWN_SERVER_ERROR

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Final, Self, TypeVar
 
+from ctrlchan.broker.coordinator.common.leader_epochs import LeaderEpochs
 from ctrlchan.broker.coordinator.common.timing_wheel import Timer
 from ctrlchan.broker.coordinator.transaction.transaction import Transaction
 from ctrlchan.errors import ErrorCode
@@ -82,8 +83,7 @@ class TransactionRegistry:
         self._lock = threading.Lock()
         self._partitions: dict[int, StatePartition] = {}
         self._loading: set[int] = set()
-        # Of the last change of leadership that was seen, by partition.
-        self._epochs: dict[int, int] = {}
+        self._epochs = LeaderEpochs()
 
     def partition_for(self, transactional_id: str) -> int:
         """Return the number of the partition that holds the transactional id."""
@@ -127,7 +127,7 @@ class TransactionRegistry:
         """
         with self._lock:
             earlier = self._partitions.get(number)
-            if not self._is_current(number, epoch) or (earlier is not None and earlier.epoch >= epoch):
+            if not self._epochs.is_current(number, epoch) or (earlier is not None and earlier.epoch >= epoch):
                 return None
             self._loading.add(number)
             partition = self._partitions[number] = StatePartition(number, epoch)
@@ -151,20 +151,10 @@ class TransactionRegistry:
     def take_away(self, number: int, epoch: int | None) -> StatePartition | None:
         """Forget a partition and return it. An old epoch changes nothing; None is never old."""
         with self._lock:
-            if not self._is_current(number, epoch):
+            if not self._epochs.is_current(number, epoch):
                 return None
             self._loading.discard(number)
             return self._partitions.pop(number, None)
-
-    def _is_current(self, number: int, epoch: int | None) -> bool:
-        if epoch is None:
-            # The topic is deleted: leader epochs of another one of its name begin with 0.
-            self._epochs.pop(number, None)
-            return True
-        if epoch < self._epochs.get(number, epoch):
-            return False
-        self._epochs[number] = epoch
-        return True
 
 
 @lru_cache(_REMEMBERED)

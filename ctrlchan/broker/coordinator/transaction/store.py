@@ -135,9 +135,4 @@ class TransactionStore:
 
 
 def _translated(error: int) -> ErrorCode:
-    if error in _ERRORS:
-        return _ERRORS[error]
-    try:
-        return ErrorCode(error)
-    except ValueError:
-        return ErrorCode.UNKNOWN_SERVER_ERROR
+    return _ERRORS.get(error) or ErrorCode.known(error)

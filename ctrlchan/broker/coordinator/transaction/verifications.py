@@ -7,16 +7,29 @@ Source: ``AddPartitionsToTxnManager`` of Kafka 3.9 (KIP-890, part 1).
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from ctrlchan.broker.coordinator.common.partitions import TopicPartition
 from ctrlchan.broker.coordinator.transaction.requests import ProducerIdentity
 from ctrlchan.errors import ErrorCode
 
-__all__ = ["Result", "Verification", "Verifications", "error_for_producers", "results_of"]
+__all__ = ["Result", "Verification", "Verifications", "Verifier", "error_for_producers", "results_of"]
 
 #: Error of each partition.
 Result = Mapping[TopicPartition, ErrorCode]
+
+
+class Verifier(Protocol):
+    """What asks the coordinators: a ``TransactionVerifier``."""
+
+    def verify(
+        self,
+        transactional_id: str,
+        producer: ProducerIdentity,
+        partitions: Collection[TopicPartition],
+        then: Callable[[Result], None],
+    ) -> None:
+        """Call ``then`` once, on any thread and without a lock, with the error of each partition."""
 
 
 class Verification(NamedTuple):

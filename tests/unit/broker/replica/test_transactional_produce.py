@@ -148,21 +148,21 @@ class Coordinator:
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, ProducerIdentity, list[TopicPartition]]] = []
-        self.then: list[Callable[[Mapping[TopicPartition, int]], None]] = []
+        self.then: list[Callable[[Mapping[TopicPartition, ErrorCode]], None]] = []
 
     def verify(
         self,
         transactional_id: str,
         producer: ProducerIdentity,
         partitions: Collection[TopicPartition],
-        then: Callable[[Mapping[TopicPartition, int]], None],
+        then: Callable[[Mapping[TopicPartition, ErrorCode]], None],
     ) -> None:
         self.asked.append((transactional_id, producer, list(partitions)))
         self.then.append(then)
 
     def answer(self, **errors: int) -> None:
         """Answer with the error of each topic's partition 0."""
-        self.then.pop(0)({TopicPartition(topic, 0): error for topic, error in errors.items()})
+        self.then.pop(0)({TopicPartition(topic, 0): ErrorCode(error) for topic, error in errors.items()})
 
 
 def test_the_coordinator_is_asked_for_what_begins(server: ProduceServer) -> None:
