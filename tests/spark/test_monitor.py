@@ -217,6 +217,18 @@ def test_unfinished_requests(spark: SparkSession, tmp_path: Path) -> None:
     assert {wait.broker: wait.unfinished for wait in _look(spark, config).waits} == {1: 1, 2: 1}
 
 
+def test_the_session_of_a_batch_does_not_become_that_of_the_process(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Spark gives a stream a copy of the session."""
+    spark.createDataFrame([(1,)], "one int")  # this thread has an active session from here on
+    journal = tmp_path / "journal"
+    write_file(journal, [row(1)])
+    show_channel(journal, {1: [round((NOW - 90) * 1e9)]})
+    assert _look(spark, _config(tmp_path)).waits
+    assert ctrlchan.pipeline.session() is spark
+
+
 def test_only_the_newest_channel_to_a_broker_counts(tmp_path: Path) -> None:
     show_channel(tmp_path, {1: [5], 2: [6]}, channel="killed", since=1)
     show_channel(tmp_path, {1: []}, channel="successor", since=2)

@@ -5,8 +5,10 @@ Spark calls this for each batch, on a thread of its own. The result is in the fo
 
 from __future__ import annotations
 
+import json
 import time
 from dataclasses import dataclass
+from typing import Final
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users call it
@@ -20,6 +22,8 @@ from ctrlchan.pipeline.spark.text_lines import plain_path
 from ctrlchan.storage import path_of
 
 __all__ = ["Batches"]
+
+_KEYS: Final = "array<struct<channel: string, broker: int, enqueue_ns: long>>"
 
 
 @dataclass(frozen=True)
@@ -58,9 +62,9 @@ def _ended(batch: DataFrame, unfinished: UnfinishedRequests) -> list[RequestKey]
     """Return the requests of the batch that channel files list as unfinished (16 per broker at most)."""
     if not unfinished.requests:
         return []
-    keys = batch.sparkSession.createDataFrame(
-        [tuple(key) for key in unfinished.requests], "channel string, broker int, enqueue_ns long"
-    )
+    # ``createDataFrame`` would make the session of the batch, a copy, the active one of this process.
+    listed = F.lit(json.dumps([key._asdict() for key in unfinished.requests]))
+    keys = batch.sparkSession.range(1).select(F.inline(F.from_json(listed, _KEYS)))
     found = batch.join(F.broadcast(keys), ["channel", "broker", "enqueue_ns"], "left_semi")
     rows = found.select("channel", "broker", "enqueue_ns").distinct().collect()
     return [RequestKey(row["channel"], row["broker"], row["enqueue_ns"]) for row in rows]
