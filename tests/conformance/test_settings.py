@@ -64,13 +64,15 @@ OTHERS: Final = {
 }  # fmt: skip
 #: Settings of brokers of which other values are taken than by Kafka, and why.
 DIFFERENT: Final = {
-    # With these Kafka starts, and then no topic can be created, or a connection, or a group fails.
+    # With these Kafka starts, and then no topic can be created, or a connection, a group or a transaction
+    # fails.
     "default.replication.factor",
     "controlled.shutdown.max.retries",
     "controlled.shutdown.retry.backoff.ms",
     "group.initial.rebalance.delay.ms",
     "group.min.session.timeout.ms",
     "offset.metadata.max.bytes",
+    "request.timeout.ms",
     "socket.receive.buffer.bytes",
     "socket.send.buffer.bytes",
     # Kafka compares these with other settings too.
