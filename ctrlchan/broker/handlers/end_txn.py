@@ -1,6 +1,7 @@
 """EndTxn (26): commits or aborts a transaction.
 
-It is answered when the decision is in ``__transaction_state``; the markers follow.
+It is answered when the decision is in ``__transaction_state``. Markers of partitions that this broker leads
+are appended before the answer, the others follow.
 ``KafkaApis.handleEndTxnRequest`` of Kafka 3.9, without an authorizer.
 """
 

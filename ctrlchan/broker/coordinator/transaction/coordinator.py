@@ -412,7 +412,9 @@ class TransactionCoordinator:
         answer: ErrorCallback,
         connection: int = NO_CONNECTION,
     ) -> None:
-        """EndTxn: answered when the decision is in the log; markers are written after that.
+        """EndTxn: answered when the decision is in the log.
+
+        Markers of partitions that this broker leads are appended before the answer, the others follow.
 
         A request on a connection older than the one that has begun the transaction is of an earlier
         transaction, whose end the client has asked for again meanwhile. Kafka ends the wrong transaction then
