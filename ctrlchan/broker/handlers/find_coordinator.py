@@ -1,7 +1,8 @@
 """FindCoordinator (10) of a broker that stores records: the leader of a group's or a transaction's partition.
 
-``__consumer_offsets`` and ``__transaction_state`` are created when the first client asks.
-``KafkaApis.handleFindCoordinatorRequest`` and ``AutoTopicCreationManager`` of Kafka 3.9, without an
+``__consumer_offsets`` and ``__transaction_state`` are created when the first client asks. That client waits
+until they have leaders: Kafka answers COORDINATOR_NOT_AVAILABLE at once, and librdkafka asks again after a
+second. ``KafkaApis.handleFindCoordinatorRequest`` and ``AutoTopicCreationManager`` of Kafka 3.9, without an
 authorizer.
 """
 
@@ -9,16 +10,20 @@ from __future__ import annotations
 
 import logging
 import time
+from concurrent.futures import Future
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
 from ctrlchan.broker.handlers.auto_create import create_topic
+from ctrlchan.broker.handlers.effects import when_seen
 from ctrlchan.broker.handlers.group_access import coordinator_of
+from ctrlchan.broker.metadata.metadata_cache import MetadataCache
 from ctrlchan.broker.storing_core import StoringCore
 from ctrlchan.errors import ErrorCode
 from ctrlchan.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from ctrlchan.rate_limit import LogRateLimit
 from ctrlchan.server.api import Api, Reply, Request
+from ctrlchan.server.futures import then
 from ctrlchan.server.kio_messages import ClientMessages, KioError
 
 __all__ = ["API"]
@@ -28,6 +33,9 @@ _LINES = LogRateLimit()
 
 _SEVERAL_KEYS_SINCE: Final = 4
 _NOT_AVAILABLE_TEXT: Final = "The coordinator is not available."
+
+#: Seconds that a client waits for leaders of a topic that it lets be created.
+_ELECTION_SECONDS: Final = 1.0
 
 
 class _Type(IntEnum):
@@ -39,6 +47,8 @@ class _Type(IntEnum):
 
 
 _TYPES: Final = frozenset(_Type)
+#: The topics whose leaders are the coordinators.
+_TOPICS: Final = {_Type.GROUP: OFFSETS_TOPIC, _Type.TRANSACTION: TRANSACTIONS_TOPIC}
 
 
 class _Found(NamedTuple):
@@ -52,10 +62,18 @@ class _Found(NamedTuple):
 _NOT_AVAILABLE: Final = _Found(ErrorCode.COORDINATOR_NOT_AVAILABLE, _NOT_AVAILABLE_TEXT)
 
 
-def _handle(core: StoringCore, request: Request) -> Reply:
+def _handle(core: StoringCore, request: Request) -> Reply | Future[Reply]:
     messages = ClientMessages("find_coordinator", request.version)
     body = messages.decode(request)
     key_type = getattr(body, "key_type", _Type.GROUP)
+    topic = _TOPICS.get(key_type)
+    if topic is None or core.metadata.snapshot.has_topic(topic):
+        return _answer(core, request, messages, body, key_type)
+    created = _created(core, topic)
+    return then(created, lambda _: _answer(core, request, messages, body, key_type))
+
+
+def _answer(core: StoringCore, request: Request, messages: ClientMessages, body: Any, key_type: int) -> Reply:
     several = request.version >= _SEVERAL_KEYS_SINCE
     keys = body.coordinator_keys if several else (body.key,)
     found = [_find(core, request.context.listener, key_type, key) for key in keys]
@@ -103,15 +121,11 @@ def _fields(found: _Found, message: str) -> dict[str, Any]:
 
 def _find(core: StoringCore, listener: str, key_type: int, key: str) -> _Found:
     if key_type == _Type.GROUP:
-        topic, partition = OFFSETS_TOPIC, coordinator_of(core).partition_for(key)
-    elif key_type == _Type.TRANSACTION:
-        topic, partition = TRANSACTIONS_TOPIC, core.transactions.coordinator.partition_for(key)
-    else:
-        return _Found(ErrorCode.INVALID_REQUEST, f"There are no coordinators of type {key_type}")
-    if core.metadata.snapshot.has_topic(topic):
-        return _leader_of(core, listener, topic, partition)
-    _create(core, topic)
-    return _NOT_AVAILABLE
+        return _leader_of(core, listener, OFFSETS_TOPIC, coordinator_of(core).partition_for(key))
+    if key_type == _Type.TRANSACTION:
+        partition = core.transactions.coordinator.partition_for(key)
+        return _leader_of(core, listener, TRANSACTIONS_TOPIC, partition)
+    return _Found(ErrorCode.INVALID_REQUEST, f"There are no coordinators of type {key_type}")
 
 
 def _leader_of(core: StoringCore, listener: str, topic: str, partition: int) -> _Found:
@@ -124,11 +138,20 @@ def _leader_of(core: StoringCore, listener: str, topic: str, partition: int) -> 
     return _NOT_AVAILABLE
 
 
-def _create(core: StoringCore, topic: str) -> None:
-    """Let the controller create a coordinator's topic. The client asks again until it is there."""
+def _created(core: StoringCore, topic: str) -> Future[bool]:
+    """Let the controller create a coordinator's topic; return whether its partitions have leaders in time."""
     if core.controller is None:
         suffix = _LINES.admit(core.id, time.monotonic_ns())
         if suffix is not None:
             _LOG.warning("broker %d: no controller can create %s%s", core.id, topic, suffix)
-        return
+        no: Future[bool] = Future()
+        no.set_result(False)
+        return no
+
+    def has_leaders(known: MetadataCache) -> bool:
+        if known.topic_row(topic) is None:
+            return False
+        return bool((known.state.partitions.leader[known.state.rows_of_topic(topic)] >= 0).all())
+
     create_topic(core, topic)
+    return when_seen(core, has_leaders, _ELECTION_SECONDS)

@@ -11,9 +11,10 @@ import pytest
 
 from ctrlchan.broker.config.group_config import GroupConfig
 from ctrlchan.broker.controller_client import NewTopic
+from ctrlchan.broker.handlers import find_coordinator
 from ctrlchan.errors import ErrorCode
 from ctrlchan.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, coordinator_partition
-from tests.unit.broker.groups.group_broker import GROUP, GroupBroker, group_broker
+from tests.unit.broker.groups.group_broker import DEADLINE, GROUP, GroupBroker, group_broker
 from tests.unit.broker.local_broker import Part
 
 GROUPS, TRANSACTIONS, SHARES = 0, 1, 2
@@ -67,27 +68,46 @@ def test_the_topic_cannot_be_created_without_a_controller(
     assert "no controller" in caplog.text
 
 
+class Controller:
+    """Takes topics to create, and never answers."""
+
+    def __init__(self) -> None:
+        self.asked: list[NewTopic] = []
+
+    def create_topics(self, topics: Sequence[NewTopic], timeout: float) -> Future[dict[str, int]]:
+        assert timeout == 0
+        self.asked += topics
+        return Future()
+
+
 def test_the_topics_are_created_when_a_client_asks(tmp_path: Path) -> None:
-    class Controller:
-        def __init__(self) -> None:
-            self.asked: list[NewTopic] = []
-
-        def create_topics(self, topics: Sequence[NewTopic], timeout: float) -> Future[dict[str, int]]:
-            assert timeout == 0
-            self.asked += topics
-            return Future()
-
     controller = Controller()
     with group_broker(tmp_path, CONFIG, leads=False, controller=controller) as broker:
-        for key_type in (GROUPS, TRANSACTIONS):
-            [found] = find(broker, 6, "key", key_type=key_type)
-            assert fields(found) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1, "", -1)
+        for key_type, topic in ((GROUPS, OFFSETS_TOPIC), (TRANSACTIONS, TRANSACTIONS_TOPIC)):
+            keys: dict[str, Any] = {"key": GROUP, "coordinator_keys": (GROUP,), "key_type": key_type}
+            answer = broker.send("FindCoordinator", 6, **keys)
+            # The topic is there, but has no leaders yet.
+            broker.local.update_metadata(Part(topic, 0, leader=-1))
+            assert not answer.done()
+            broker.local.update_metadata(Part(topic, 0, leader=1))
+            [found] = answer.result(DEADLINE).coordinators
+            assert fields(found) == (0, 1, "host-1", 9001)
     configs = {"cleanup.policy": "compact", "segment.bytes": "104857600"}
     of_transactions = {"unclean.leader.election.enable": "false", "min.insync.replicas": "1"}
     assert controller.asked == [
         NewTopic(OFFSETS_TOPIC, 7, 2, configs | {"compression.type": "producer"}),
         NewTopic(TRANSACTIONS_TOPIC, 7, 2, configs | of_transactions | {"compression.type": "uncompressed"}),
     ]
+
+
+@pytest.mark.parametrize("version", range(7))
+def test_a_client_does_not_wait_for_ever(
+    tmp_path: Path, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(find_coordinator, "_ELECTION_SECONDS", 0.01)
+    with group_broker(tmp_path, CONFIG, leads=False, controller=Controller()) as broker:
+        [found] = find(broker, version, "key")
+        assert fields(found) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1, "", -1)
 
 
 @pytest.mark.parametrize("version", range(1, 7))
