@@ -38,7 +38,8 @@ from ctrlchan.broker.replica._partitions import PartitionTable
 from ctrlchan.broker.replica.isr_updates import IsrUpdates
 from ctrlchan.broker.replica.replica_manager import ReplicaManager
 from ctrlchan.broker.storing_core import StoringCore
-from ctrlchan.errors import CtrlchanError, ZooKeeperError
+from ctrlchan.config import table
+from ctrlchan.errors import ConfigError, CtrlchanError, ZooKeeperError
 from ctrlchan.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from ctrlchan.server.api import Api
 from ctrlchan.server.handler_pool import HandlerPool
@@ -128,6 +129,8 @@ class BrokerServer:
             self._find_cluster_id(session)
             # Parsed before the first part is made.
             settings = BrokerSettings.of(node.configs)
+            if table.AUTHORIZER_CLASS_NAME.of(node.configs):
+                raise ConfigError(f"{table.AUTHORIZER_CLASS_NAME}: requests are not authorized yet")
             lock = threading.RLock()
             metadata = PublishedMetadata(node.cluster_id, forwarding_id=None if session is None else node.id)
             log_configs = LogConfigs(node.id, node.configs, lock)

@@ -171,6 +171,7 @@ TRANSACTION_PARTITION_VERIFICATION_ENABLE = _broker(
     "transaction.partition.verification.enable", BOOLEAN, "true", scope=CLUSTER_WIDE
 )
 
+AUTHORIZER_CLASS_NAME = _more("authorizer.class.name", STRING, "")
 CONTROLLED_SHUTDOWN_ENABLE = _more("controlled.shutdown.enable", BOOLEAN, "true")
 CONTROLLED_SHUTDOWN_MAX_RETRIES = _more("controlled.shutdown.max.retries", INT, "3", least=0)
 CONTROLLED_SHUTDOWN_RETRY_BACKOFF_MS = _more("controlled.shutdown.retry.backoff.ms", LONG, "5000", least=0)
@@ -237,6 +238,9 @@ TRANSACTIONAL_ID_EXPIRATION_MS = _more("transactional.id.expiration.ms", INT, "6
 
 # -- brokers: read by the start alone
 
+ALLOW_EVERYONE_IF_NO_ACL_FOUND = _unshown("allow.everyone.if.no.acl.found", BOOLEAN, "false")
+AUTHORIZER_ZOOKEEPER_SESSION_TIMEOUT_MS = _unshown("authorizer.zookeeper.session.timeout.ms", INT, least=1)
+AUTHORIZER_ZOOKEEPER_URL = _unshown("authorizer.zookeeper.url", STRING, "")
 #: No setting of Kafka's: a switch for what is stricter here (KAFKA-17754).
 CTRLCHAN_TRANSACTION_LATE_END_REFUSE = _unshown("ctrlchan.transaction.late.end.refuse", BOOLEAN, "true")
 INTER_BROKER_LISTENER_NAME = _unshown("inter.broker.listener.name", STRING)
@@ -248,6 +252,7 @@ PRODUCER_ID_EXPIRATION_CHECK_INTERVAL_MS = _unshown(
     "producer.id.expiration.check.interval.ms", INT, "600000", least=1
 )
 SECURITY_INTER_BROKER_PROTOCOL = _unshown("security.inter.broker.protocol", STRING, "PLAINTEXT")
+SUPER_USERS = _unshown("super.users", STRING, "")
 ZOOKEEPER_CONNECT = _unshown("zookeeper.connect", STRING)
 ZOOKEEPER_SESSION_TIMEOUT_MS = _unshown("zookeeper.session.timeout.ms", INT, "18000", least=1)
 

@@ -23,11 +23,15 @@ from ctrlchan.text import parse_number, quoted, why_unsendable
 from ctrlchan.topic_names import ZERO_ID, id_from_text, id_to_text
 
 __all__ = [
+    "AclEntry",
+    "AclResource",
     "Assignment",
     "Listener",
     "PartitionState",
     "Registration",
     "Topic",
+    "encode_acl_change",
+    "encode_acls",
     "encode_cluster_id",
     "encode_config",
     "encode_config_change",
@@ -42,6 +46,8 @@ __all__ = [
     "encode_registration",
     "encode_topic",
     "json_text",
+    "parse_acl_change",
+    "parse_acls",
     "parse_cluster_id",
     "parse_config",
     "parse_config_change",
@@ -62,6 +68,7 @@ __all__ = [
 _INT32: Final = range(-(2**31), 2**31)
 _INT64: Final = range(-(2**63), 2**63)
 _MAX_INT16: Final = 2**15 - 1
+_ACL_VERSION: Final = 1
 _BY_PARTITION: Final = ("partitions", "adding_replicas", "removing_replicas")
 #: LISTENER://host:9092, LISTENER://[::1]:9092
 _ENDPOINT: Final = re.compile(r"([^:/]+)://(?:\[([^\]]+)\]|([^:\[\]]+)):([0-9]{1,9})")
@@ -82,6 +89,23 @@ class Registration(NamedTuple):
     listeners: list[Listener]
     rack: str | None = None
     features: Mapping[str, tuple[int, int]] = MappingProxyType({})
+
+
+class AclEntry(NamedTuple):
+    """One ACL in the node of its resource: ``User:alice``, ``*``, ``Read``, ``Allow``."""
+
+    principal: str
+    host: str
+    operation: str
+    permission: str
+
+
+class AclResource(NamedTuple):
+    """The resource that a notification names, in capitals: ``TOPIC``, a name, ``LITERAL`` or ``PREFIXED``."""
+
+    resource_type: str
+    name: str
+    pattern_type: str
 
 
 class Assignment(NamedTuple):
@@ -330,7 +354,79 @@ def parse_config_change(data: bytes | str) -> tuple[str, str]:
     return kind, name
 
 
+def parse_acls(data: bytes | str) -> list[AclEntry]:
+    """Return the ACLs of a resource. Whether operations and permissions exist is for the caller to check."""
+    fields, reasons = _object(data), list[str]()
+    version = _int(fields, "version", reasons)
+    if not reasons and version != _ACL_VERSION:
+        reasons.append(f"version {version}, not {_ACL_VERSION}")
+    entries = fields.get("acls", _NONE)
+    if not isinstance(entries, list):
+        raise MalformedError(*reasons, "no field acls" if entries is _NONE else "acls is no list")
+    found = []
+    for one in entries:
+        if not isinstance(one, dict):
+            reasons.append(f"{json_text(one)} is no ACL")
+            continue
+        names = ("principal", "host", "operation", "permissionType")
+        values = [_text(one, name, reasons) for name in names]
+        reasons += [f"no field {name}" for name in names if name not in one]
+        found.append(AclEntry(*(value or "" for value in values)))
+    if reasons:
+        raise MalformedError(*reasons)
+    return found
+
+
+def parse_acl_change(data: bytes | str) -> AclResource:
+    """Return the resource whose ACLs changed, from either kind of notification."""
+    text = data if isinstance(data, str) else data.decode(errors="replace")
+    if not text.startswith("{"):
+        resource_type, separator, name = text.partition(":")
+        if not separator or not name:
+            raise MalformedError(f"{quoted(text)} is not TYPE:NAME")
+        return AclResource(resource_type.upper(), name, "LITERAL")
+    fields, reasons = _object(data), list[str]()
+    version = _int(fields, "version", reasons)
+    if not reasons and version > _ACL_VERSION:
+        reasons.append(f"version {version}, above {_ACL_VERSION}")
+    names = ("resourceType", "name", "patternType")
+    values = [_text(fields, name, reasons) for name in names]
+    reasons += [f"no field {name}" for name in names if name not in fields]
+    if reasons:
+        raise MalformedError(*reasons)
+    kind, name, pattern_type = (value or "" for value in values)
+    return AclResource(kind.upper(), name, pattern_type.upper())
+
+
 # -- encoding
+
+
+def encode_acls(entries: Iterable[AclEntry]) -> bytes:
+    """Return the node with the ACLs of a resource."""
+    acls = [
+        {
+            "principal": one.principal,
+            "permissionType": one.permission,
+            "operation": one.operation,
+            "host": one.host,
+        }
+        for one in entries
+    ]
+    return _encode({"version": _ACL_VERSION, "acls": acls})
+
+
+def encode_acl_change(resource: AclResource) -> bytes:
+    """Return a notification that the ACLs of a resource changed. A literal one has no JSON."""
+    if resource.pattern_type == "LITERAL":
+        return f"{resource.resource_type}:{resource.name}".encode()
+    return _encode(
+        {
+            "version": _ACL_VERSION,
+            "resourceType": resource.resource_type,
+            "name": resource.name,
+            "patternType": resource.pattern_type,
+        }
+    )
 
 
 def encode_controller_epoch(epoch: int) -> bytes:

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 from urllib.parse import quote, unquote
 
 __all__ = [
+    "ACL_CHANGES",
     "BROKERS",
     "BROKER_CONFIGS",
     "BROKER_IDS",
@@ -18,6 +19,7 @@ __all__ = [
     "CONTROLLER_EPOCH",
     "DEFAULT_ENTITY",
     "DELETED_TOPICS",
+    "EXTENDED_ACL_CHANGES",
     "FEATURE",
     "ISR_CHANGE_NOTIFICATIONS",
     "LOG_DIR_EVENT_NOTIFICATIONS",
@@ -32,6 +34,10 @@ __all__ = [
     "USER_CONFIGS",
     "Kind",
     "Place",
+    "acl",
+    "acl_change",
+    "acl_types",
+    "acls_of_type",
     "broker",
     "broker_config",
     "config",
@@ -81,6 +87,12 @@ LOG_DIR_EVENT_NOTIFICATIONS: Final = "/log_dir_event_notification"
 PRODUCER_ID_BLOCK: Final = "/latest_producer_id_block"
 #: The finalized features (KIP-584).
 FEATURE: Final = "/feature"
+#: Parents of the ACLs of literal names and of prefixes: type of the resource, then its name.
+_LITERAL_ACLS: Final = "/kafka-acl"
+_EXTENDED_ACLS: Final = "/kafka-acl-extended"
+#: Parents of sequential nodes that name changed ACLs.
+ACL_CHANGES: Final = "/kafka-acl-changes"
+EXTENDED_ACL_CHANGES: Final = "/kafka-acl-extended-changes"
 
 #: The nodes that Kafka makes when a broker starts. Source: ``ZkData.PersistentZkPaths``.
 PERSISTENT: Final = (
@@ -105,6 +117,7 @@ SENSITIVE: Final = (USER_CONFIGS, BROKER_CONFIGS, "/delegation_token/tokens")
 _ISR_CHANGE: Final = "isr_change_"
 _LOG_DIR_EVENT: Final = "log_dir_event_"
 _CONFIG_CHANGE: Final = "config_change_"
+_ACL_CHANGE: Final = "acl_changes_"
 
 
 def broker(broker_id: int | str) -> str:
@@ -155,6 +168,26 @@ def user_config(user: str) -> str:
 def config_change(name: str = _CONFIG_CHANGE) -> str:
     """Return the path of a notification that a configuration changed; without a name, of one to create."""
     return f"{CONFIG_CHANGES}/{name}"
+
+
+def acl_types(pattern_type: str) -> str:
+    """Return the parent path of the resource types with ACLs. ``pattern_type``: literal, prefixed."""
+    return _LITERAL_ACLS if pattern_type == "literal" else f"{_EXTENDED_ACLS}/{pattern_type}"
+
+
+def acls_of_type(pattern_type: str, resource_type: str) -> str:
+    """Return the parent path of the ACLs of a resource type, such as ``Topic``."""
+    return f"{acl_types(pattern_type)}/{resource_type}"
+
+
+def acl(pattern_type: str, resource_type: str, name: str) -> str:
+    """Return the path of the ACLs of a resource, or of all resources with a prefix."""
+    return f"{acls_of_type(pattern_type, resource_type)}/{name}"
+
+
+def acl_change(parent_path: str, name: str = _ACL_CHANGE) -> str:
+    """Return the path of a notification of changed ACLs; without a name, of one to create."""
+    return f"{parent_path}/{name}"
 
 
 def isr_change_notification(name: str = _ISR_CHANGE) -> str:
