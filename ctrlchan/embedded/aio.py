@@ -1,10 +1,12 @@
-"""The calls of an EmbeddedCluster that wait, for asyncio: each runs on a thread of the loop's executor."""
+"""What waits in an EmbeddedCluster, for asyncio: start and calls run on threads of the loop's executor."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+import threading
+from collections.abc import Callable, Generator, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ctrlchan.embedded.calls import SECONDS, ClusterCalls, Isolation
 
@@ -16,7 +18,47 @@ if TYPE_CHECKING:
     from ctrlchan.launch.configs import ConfigValue
     from ctrlchan.state import Broker
 
-__all__ = ["AsyncCalls"]
+__all__ = ["AsyncCalls", "StartingCluster"]
+
+Cluster = TypeVar("Cluster", bound=ClusterCalls)
+
+
+class StartingCluster(Generic[Cluster]):
+    """A cluster that starts while the loop goes on: with ``async with``, which closes it, or ``await``.
+
+    A cluster whose start is cancelled is closed as soon as it has started.
+    """
+
+    def __init__(self, start: Callable[[], Cluster]) -> None:
+        self._start = start
+        self._cluster: Cluster | None = None
+
+    def __await__(self) -> Generator[Any, None, Cluster]:
+        return self._started().__await__()
+
+    async def __aenter__(self) -> Cluster:
+        self._cluster = await self._started()
+        return self._cluster
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._cluster is not None
+        await asyncio.to_thread(self._cluster.close)
+
+    async def _started(self) -> Cluster:
+        starting = asyncio.get_running_loop().run_in_executor(None, self._start)
+        try:
+            return await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            starting.add_done_callback(_close)
+            raise
+
+
+def _close(started: asyncio.Future[Any]) -> None:
+    """Close a cluster that nobody waits for, without holding the loop up."""
+    if not started.cancelled() and started.exception() is None:
+        threading.Thread(target=started.result().close, name="close-cluster").start()
 
 
 class AsyncCalls:

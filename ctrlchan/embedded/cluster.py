@@ -5,17 +5,18 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Final, ParamSpec, Self, TypeVar
 
 from ctrlchan.broker.config.broker_config import DEFAULT_CLUSTER_ID, BrokerConfig
 from ctrlchan.broker.faults import Fault, FaultTarget
 from ctrlchan.config import table
-from ctrlchan.embedded.aio import AsyncCalls
+from ctrlchan.embedded.aio import AsyncCalls, Cluster, StartingCluster
 from ctrlchan.embedded.calls import SECONDS, ClusterCalls, wait_for
 from ctrlchan.errors import ConfigError, CtrlchanError
 from ctrlchan.launch.configs import ConfigValue, config_texts
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["ClusterBroker", "EmbeddedCluster"]
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 #: Of a cluster without ZooKeeper: the end of a connection to its nodes ends no session, the cluster does.
 _SESSION_TIMEOUT: Final = 60.0
@@ -74,8 +76,10 @@ class EmbeddedCluster(ClusterCalls):
     - ``log_dir=None``: brokers without records and without a controller, which your own channel drives.
     - ``epoch``: broker epoch of every broker, or by id (missing: -1).
 
-    ``aio`` has the calls that wait, for asyncio. Raises ConfigError when a value is not valid, and
-    CtrlchanError when a child process does not start or has ended. ::
+    For asyncio: ``start`` instead of the constructor, and ``aio``, which has the calls that wait.
+
+    Raises ConfigError when a value is not valid, and CtrlchanError when a child process does not start or has
+    ended. ::
 
         with EmbeddedCluster() as cluster:
             cluster.create_topic("orders", partitions=3)
@@ -167,6 +171,15 @@ class EmbeddedCluster(ClusterCalls):
                 self._controller.wait_until_active()
                 self._wait_until_known()
             cleanup.pop_all()
+
+    @classmethod
+    def start(cls: Callable[P, Cluster], *args: P.args, **kwargs: P.kwargs) -> StartingCluster[Cluster]:
+        """Start a cluster, with the constructor's arguments, while the loop of asyncio goes on. ::
+
+        async with EmbeddedCluster.start(3) as cluster:
+            await cluster.aio.create_topic("orders")
+        """
+        return StartingCluster(partial(cls, *args, **kwargs))
 
     def __repr__(self) -> str:
         count = f"{len(self.brokers)} broker{'s' if len(self.brokers) > 1 else ''}"

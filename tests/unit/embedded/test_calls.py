@@ -14,7 +14,8 @@ from confluent_kafka import Consumer, Producer
 
 from ctrlchan import EmbeddedCluster
 from ctrlchan.embedded import requests
-from ctrlchan.errors import CtrlchanError, ErrorCode, KafkaError
+from ctrlchan.embedded.aio import StartingCluster
+from ctrlchan.errors import ConfigError, CtrlchanError, ErrorCode, KafkaError
 from ctrlchan.launch.processes import BrokerProcesses
 from ctrlchan.peers.connection import Address, PeerConnection
 from tests.kafka.waiting import wait_until
@@ -224,7 +225,7 @@ def test_the_calls_for_asyncio(cluster: EmbeddedCluster) -> None:
 
 def test_a_cluster_in_asyncio() -> None:
     async def work() -> EmbeddedCluster:
-        async with await asyncio.to_thread(EmbeddedCluster, 1) as cluster:
+        async with EmbeddedCluster.start(1) as cluster:
             await cluster.aio.kill_broker(1)
             with pytest.raises(CtrlchanError, match="no broker of the cluster lives"):
                 await cluster.aio.groups()
@@ -233,6 +234,70 @@ def test_a_cluster_in_asyncio() -> None:
             return cluster
 
     assert repr(asyncio.run(work())) == "<EmbeddedCluster: 1 broker, closed>"
+
+
+class CountingCluster(EmbeddedCluster):
+    """A cluster whose start ends when a loop has gone round three times."""
+
+    def __init__(self, rounds: threading.Semaphore) -> None:
+        for _ in range(3):
+            assert rounds.acquire(timeout=60)
+        super().__init__(1)
+
+
+def test_the_loop_goes_on_while_a_cluster_starts() -> None:
+    rounds = threading.Semaphore(0)
+
+    async def go_round() -> None:
+        while True:
+            rounds.release()
+            await asyncio.sleep(0.01)
+
+    async def work() -> EmbeddedCluster:
+        going = asyncio.create_task(go_round())
+        cluster = await CountingCluster.start(rounds)
+        async with cluster:
+            assert cluster.bootstrap_servers.startswith("127.0.0.1:")
+        going.cancel()
+        return cluster
+
+    assert repr(asyncio.run(work())) == "<EmbeddedCluster: 1 broker, closed>"
+
+
+def test_a_start_that_is_cancelled_leaves_no_cluster() -> None:
+    started: list[EmbeddedCluster] = []
+    may_start = threading.Event()
+
+    def start() -> EmbeddedCluster:
+        assert may_start.wait(60)
+        started.append(EmbeddedCluster(1))
+        return started[0]
+
+    async def wait_for_it() -> None:
+        async with StartingCluster(start):
+            pytest.fail("nobody waits for it")
+
+    async def work() -> None:
+        waiting = asyncio.create_task(wait_for_it())
+        await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        may_start.set()
+
+    asyncio.run(work())
+    wait_until(
+        lambda: repr(started[0]) == "<EmbeddedCluster: 1 broker, closed>", what="the cluster is closed"
+    )
+
+
+def test_a_start_that_fails_raises_the_constructors_error() -> None:
+    async def work() -> None:
+        async with EmbeddedCluster.start(1, configs={"num.partition": 3}):
+            pytest.fail("this name is unknown")
+
+    with pytest.raises(ConfigError, match=r"num\.partitions"):
+        asyncio.run(work())
 
 
 def test_the_text_of_a_cluster_has_its_bootstrap_servers(cluster: EmbeddedCluster) -> None:
