@@ -17,6 +17,7 @@ from ctrlchan.broker.coordinator.marker_sender import MarkerSender
 from ctrlchan.broker.coordinator.timer_thread import TimerThread
 from ctrlchan.broker.coordinator.topic_log import PartitionLog, TopicLog
 from ctrlchan.broker.coordinator.transaction.coordinator import ProducerIdSource, TransactionCoordinator
+from ctrlchan.broker.coordinator.transaction.first_batches import ConfirmedPartition, FirstBatches
 from ctrlchan.broker.coordinator.transaction_verifier import TransactionVerifier
 from ctrlchan.broker.metadata.published_metadata import PublishedMetadata
 from ctrlchan.internal_topics import TRANSACTIONS_TOPIC
@@ -29,7 +30,7 @@ _LOG = logging.getLogger(__name__)
 _PAUSE: Final = 5.0
 
 
-class Replica(PartitionLog, MarkerPartition, Protocol):
+class Replica(PartitionLog, MarkerPartition, ConfirmedPartition, Protocol):
     """What is used of a ``Partition``."""
 
 
@@ -82,7 +83,7 @@ class TransactionService:
             config.request_timeout,
         )
         self._coordinator = TransactionCoordinator(
-            config, self._log, producer_ids, self.markers, self._timers, now_ms
+            config, self._log, producer_ids, self.markers, FirstBatches(find_partition), self._timers, now_ms
         )
         self.verifier = TransactionVerifier(
             broker_id,

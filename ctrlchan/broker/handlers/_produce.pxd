@@ -17,6 +17,8 @@ cdef struct Part:
     PartitionState* partition
     uint8_t* records
     Appended appended
+    # With which a transactional batch is appended
+    int64_t guard
     AppendResult result
     # Where another broker leads
     int32_t leader
@@ -30,7 +32,9 @@ cdef struct Part:
 cdef struct Produce:
     int acks
     int32_t timeout_ms
-    bint has_transactional_id
+    # NULL for null
+    const uint8_t* transactional_id
+    int64_t transactional_id_size
     # Of the transactional batches; -1: there is none so far
     int64_t producer_id
     int16_t producer_epoch

@@ -4,8 +4,9 @@ A request is read and checked whole before anything is appended. If anything abo
 unknown partition, a batch that is refused, a wrong body), the request queue gets it, and ``produce.py`` answers.
 What can go wrong after that is what only the append knows: another leader, sequence numbers, a failed disk.
 
-A transactional batch is appended here while its producer has a transaction in the partition. The first one goes to the
-request queue, because the coordinator is asked for it (KIP-890).
+A transactional batch is appended here while its producer has a transaction in the partition. The first one is appended
+here if this broker coordinates the transaction: ``log/_verifications.pyx``. Else it goes to the request queue, because the
+coordinator is asked for it (KIP-890).
 
 With acks=-1 the request is parked until the high watermark has reached the end of its records in each partition
 (DelayedProduce). Sources: KafkaApis.handleProduceRequest, ReplicaManager.appendRecords, kafka.server.DelayedProduce.
@@ -23,10 +24,19 @@ from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, memset
 
 from ctrlchan._c.atomics cimport count_shared, counted
-from ctrlchan._c.bytes cimport get_i16, get_i64, put_i16, put_i32, put_i64, put_uvarint, uvarint_size
+from ctrlchan._c.bytes cimport get_i16, get_i32, get_i64, put_i16, put_i32, put_i64, put_uvarint, uvarint_size
 from ctrlchan._c.error_codes cimport NONE, NOT_LEADER_OR_FOLLOWER, REQUEST_TIMED_OUT
-from ctrlchan.broker.log._batches cimport CLIENT, PRODUCER_EPOCH_AT, PRODUCER_ID_AT, TRANSACTIONAL, Rules, check_batches
+from ctrlchan.broker.log._batches cimport (
+    BASE_SEQUENCE_AT,
+    CLIENT,
+    PRODUCER_EPOCH_AT,
+    PRODUCER_ID_AT,
+    TRANSACTIONAL,
+    Rules,
+    check_batches,
+)
 from ctrlchan.broker.log._producers cimport NO_GUARD
+from ctrlchan.broker.log._verifications cimport TransactionOfBatch
 from ctrlchan.broker.metadata._snapshot cimport CurrentMetadata, release_snapshot, take_snapshot
 from ctrlchan.server._processor cimport (
     ABANDONED,
@@ -64,8 +74,8 @@ from ctrlchan.broker.replica._partition_state cimport (
     error_of_leader,
     find_partition,
     is_acknowledged,
+    is_verified,
     lock_partition,
-    needs_no_verification,
     records_before_flush,
     release_partition,
     unlock_partition,
@@ -163,20 +173,23 @@ cdef void end_produce(Produce* produce) noexcept nogil:
 # -- reading
 
 
-cdef bint belongs_to_transaction(Produce* produce, const Part* part) noexcept nogil:
+cdef bint belongs_to_transaction(Produce* produce, Part* part) noexcept nogil:
     """Return whether a transactional batch may be appended without a question to the coordinator.
 
     All such batches of a request are of one producer, which a request without a transactional id does not have.
     """
-    cdef int64_t producer_id = get_i64(part.records + PRODUCER_ID_AT)
-    cdef int16_t epoch = get_i16(part.records + PRODUCER_EPOCH_AT)
-    if not produce.has_transactional_id or producer_id < 0:
+    cdef TransactionOfBatch batch
+    batch.transactional_id, batch.transactional_id_size = produce.transactional_id, produce.transactional_id_size
+    batch.producer_id = get_i64(part.records + PRODUCER_ID_AT)
+    batch.epoch = get_i16(part.records + PRODUCER_EPOCH_AT)
+    batch.sequence = get_i32(part.records + BASE_SEQUENCE_AT)
+    if produce.transactional_id == NULL or batch.producer_id < 0:
         return False
     if produce.producer_id == NO_PRODUCER_ID:
-        produce.producer_id, produce.producer_epoch = producer_id, epoch
+        produce.producer_id, produce.producer_epoch = batch.producer_id, batch.epoch
     return (
-        producer_id == produce.producer_id and epoch == produce.producer_epoch
-        and needs_no_verification(part.partition, producer_id)
+        batch.producer_id == produce.producer_id and batch.epoch == produce.producer_epoch
+        and is_verified(part.partition, &batch, &part.guard)
     )
 
 
@@ -203,7 +216,7 @@ cdef bint read_part(
         release_partition(p)
         return False
     part.partition, part.records = p, <uint8_t*>records
-    part.is_pending = False
+    part.is_pending, part.guard = False, NO_GUARD
     memset(&part.watcher, 0, sizeof(Watcher))
     lock_partition(p)
     is_plain = not p.is_internal and error_of_leader(p, produce.acks) == NONE
@@ -231,9 +244,9 @@ cdef bint read_request(
     cdef const uint8_t* name
     c.at, c.end, c.flexible, c.failed = header.body, header.end, header.flexible, False
     rules.now_ms, rules.refuses_zstd = now_ms, header.version < ZSTD_FROM
-    read_string(&c, &size)
+    produce.transactional_id = read_string(&c, &produce.transactional_id_size)
+    produce.producer_id = NO_PRODUCER_ID
     produce.acks, produce.timeout_ms = read_i16(&c), read_i32(&c)
-    produce.has_transactional_id, produce.producer_id = size >= 0, NO_PRODUCER_ID
     if not ALL <= produce.acks <= LEADER:
         return False
     topics = read_size(&c, False)
@@ -462,7 +475,7 @@ cdef Result handle_produce(void* context, HotRequest* request, const RequestHead
     for i in range(produce.count):
         part = &produce.parts[i]
         append_to_leader(
-            part.partition, part.records, &part.appended, CLIENT, NO_GUARD, produce.acks, now_ms, &part.result
+            part.partition, part.records, &part.appended, CLIENT, part.guard, produce.acks, now_ms, &part.result
         )
         part.is_pending = produce.acks == ALL and part.result.error == NONE and not part.result.is_acknowledged
         waits |= part.is_pending

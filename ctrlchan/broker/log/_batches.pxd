@@ -15,6 +15,7 @@ cdef enum:
     MAX_TIMESTAMP_AT = 35
     PRODUCER_ID_AT = 43
     PRODUCER_EPOCH_AT = 51
+    BASE_SEQUENCE_AT = 53
 
     # Attributes of a batch.
     COMPRESSION = 0x07

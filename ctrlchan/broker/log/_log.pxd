@@ -7,6 +7,7 @@ from ctrlchan.broker.log._local_log cimport LocalLog
 from ctrlchan.broker.log._reading cimport Isolation, Range
 from ctrlchan.broker.log._segments cimport Removed
 from ctrlchan.broker.log._transaction_index cimport AbortedEntry
+from ctrlchan.broker.log._verifications cimport TransactionOfBatch
 
 
 @cython.final
@@ -36,7 +37,14 @@ cdef class Log:
     cdef int append_leader(
         self, uint8_t* data, Appended* appended, int32_t leader_epoch, int origin, int64_t guard, int64_t now_ms
     ) noexcept nogil
-    cdef bint is_in_transaction(self, int64_t producer_id) noexcept nogil
+    cdef bint is_verified(
+        self, const TransactionOfBatch* batch, int32_t leader_epoch, int64_t* guard
+    ) noexcept nogil
+    cdef void confirm_producer(
+        self, int64_t producer_id, int16_t epoch, int64_t guard, const uint8_t* transactional_id, int64_t size,
+        int32_t leader_epoch
+    ) noexcept nogil
+    cdef void withdraw_producer(self, int64_t producer_id) noexcept nogil
     cdef int verify_producer(
         self, int64_t producer_id, int16_t epoch, int32_t sequence, int64_t now_ms, int64_t* guard
     ) noexcept nogil

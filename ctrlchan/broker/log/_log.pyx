@@ -41,6 +41,7 @@ from ctrlchan.broker.log._reading cimport (
 )
 from ctrlchan.broker.log._segments cimport Held, Removed, SegmentSettings, flush_held, set_offsets, take_offsets
 from ctrlchan.broker.log._transaction_index cimport AbortedEntry
+from ctrlchan.broker.log._verifications cimport TransactionOfBatch, confirm_verification, withdraw_confirmation
 
 import os
 import shutil
@@ -293,13 +294,32 @@ cdef class Log:
             unlock(&self.mutex)
         return describe_producers(copied, count)
 
-    cdef bint is_in_transaction(self, int64_t producer_id) noexcept nogil:
-        """Return whether a producer has a transaction here that has not ended."""
-        cdef bint is_open
+    cdef bint is_verified(
+        self, const TransactionOfBatch* batch, int32_t leader_epoch, int64_t* guard
+    ) noexcept nogil:
+        """As ``ProducerStates.is_verified``."""
+        cdef bint is_known
         lock(&self.mutex)
-        is_open = self.local.producers.has_open_transaction(producer_id)
+        is_known = self.local.producers.is_verified(batch, leader_epoch, guard)
         unlock(&self.mutex)
-        return is_open
+        return is_known
+
+    cdef void confirm_producer(
+        self, int64_t producer_id, int16_t epoch, int64_t guard, const uint8_t* transactional_id, int64_t size,
+        int32_t leader_epoch
+    ) noexcept nogil:
+        """Confirm a verification, for the coordinator of the transactional id."""
+        lock(&self.mutex)
+        confirm_verification(
+            &self.local.producers.verifications, producer_id, epoch, guard, transactional_id, size, leader_epoch
+        )
+        unlock(&self.mutex)
+
+    cdef void withdraw_producer(self, int64_t producer_id) noexcept nogil:
+        """Withdraw the confirmation of a producer's verification."""
+        lock(&self.mutex)
+        withdraw_confirmation(&self.local.producers.verifications, producer_id)
+        unlock(&self.mutex)
 
     cdef int verify_producer(
         self, int64_t producer_id, int16_t epoch, int32_t sequence, int64_t now_ms, int64_t* guard

@@ -3,7 +3,7 @@ from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t
 
 from ctrlchan._c.locks cimport Mutex
 from ctrlchan.broker.log._batches cimport Batch
-from ctrlchan.broker.log._verifications cimport Verifications
+from ctrlchan.broker.log._verifications cimport TransactionOfBatch, Verifications
 
 
 cdef enum:
@@ -116,6 +116,9 @@ cdef class ProducerStates:
     cdef void update(self, const ProducerUpdate* update) noexcept nogil
     cdef int64_t verify(self, int64_t producer_id, int16_t epoch, int32_t sequence, int64_t now_ms) noexcept nogil
     cdef bint has_open_transaction(self, int64_t producer_id) noexcept nogil
+    cdef bint is_verified(
+        self, const TransactionOfBatch* batch, int32_t leader_epoch, int64_t* guard
+    ) noexcept nogil
     cdef void expire(self, int64_t now_ms) noexcept nogil
     cdef bint reserve(self) noexcept nogil
     cdef Producer* put(self, const Producer* producer) noexcept nogil

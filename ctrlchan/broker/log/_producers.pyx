@@ -38,8 +38,10 @@ from ctrlchan.broker.log._batches cimport (
 )
 from ctrlchan.broker.log._parts cimport require_mutex
 from ctrlchan.broker.log._verifications cimport (
+    TransactionOfBatch,
     Verification,
     begin_verification,
+    confirmed_guard,
     end_verification,
     expire_verifications,
     find_verification,
@@ -287,6 +289,19 @@ cdef class ProducerStates:
         require_mutex(self.mutex)
         producer = self.find(producer_id)
         return producer != NULL and producer.txn_first_offset != NO_OFFSET
+
+    cdef bint is_verified(
+        self, const TransactionOfBatch* batch, int32_t leader_epoch, int64_t* guard
+    ) noexcept nogil:
+        """Return whether the coordinator need not be asked for a batch, and its guard.
+
+        NO_GUARD: its producer has a transaction here.
+        """
+        guard[0] = NO_GUARD
+        if self.has_open_transaction(batch.producer_id):
+            return True
+        guard[0] = confirmed_guard(&self.verifications, batch, leader_epoch)
+        return guard[0] != NO_GUARD
 
     cdef int check(
         self, const uint8_t* data, const Batch* batch, int origin, int64_t guard, ProducerUpdate* update

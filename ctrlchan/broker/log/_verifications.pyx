@@ -3,12 +3,26 @@
 The guard of a verification is a number that is given once. A verification ends with a transactional batch or a marker of
 its producer; so a batch that comes with the guard after the transaction was ended is refused. A verification that failed
 stays until it expires: it keeps the lowest sequence number, and batches behind that one are refused until it has come.
+
+A coordinator in this broker begins the verification itself when it adds the partition to a transaction, and confirms it
+when the record of that is replicated. The first batch then asks nobody. No transaction is left open that way:
+
+1. The verification begins before the record is appended. If the transaction has ended when the coordinator confirms (a
+   slow thread; another broker coordinates by now), its marker has ended the verification, and nothing is confirmed.
+2. Once confirmed, the record is in the log of the coordinators: each of them writes a marker to this partition. The marker
+   comes after the batch and ends its transaction, or before it and ends the verification. Batch and marker are appended
+   under the mutex of the log, and the guard of a batch is compared there.
+3. A marker that this replica lost with an unclean election was of an earlier leader epoch: the confirmation does not count
+   any more.
+
+The coordinator withdraws the confirmation before it decides the end of a transaction, so later batches get its errors.
 All functions require the mutex of the log. Source: ``VerificationStateEntry``, ``ProducerStateManager``.
 """
 
 cimport cython
-from libc.stdint cimport int16_t, int32_t, int64_t, uint64_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memcmp, memcpy
 
 from ctrlchan._c.atomics cimport add_and_get
 
@@ -62,6 +76,11 @@ cdef bint reserve(Verifications* self) noexcept nogil:
     return True
 
 
+cdef void unconfirm(Verification* one) noexcept nogil:
+    free(one.confirmed_id)
+    one.confirmed_id = NULL
+
+
 cdef Verification* begin_verification(
     Verifications* self, int64_t producer_id, int16_t epoch, int32_t sequence, int64_t now_ms
 ) noexcept nogil:
@@ -74,12 +93,14 @@ cdef Verification* begin_verification(
             return NULL
         one.producer_id, one.guard, one.begun_ms = producer_id, add_and_get(&last_guard, 1), now_ms
         one.lowest_sequence, one.epoch = sequence, epoch
+        one.confirmed_id = NULL
         place = bucket_of(self, producer_id)
         one.next_of_bucket = place[0]
         place[0] = one
         self.count += 1
     elif epoch > one.epoch:
         one.lowest_sequence, one.epoch = sequence, epoch
+        unconfirm(one)
     elif epoch == one.epoch and sequence < one.lowest_sequence:
         one.lowest_sequence = sequence
     return one
@@ -88,8 +109,49 @@ cdef Verification* begin_verification(
 cdef void remove(Verifications* self, Verification** place) noexcept nogil:
     cdef Verification* one = place[0]
     place[0] = one.next_of_bucket
+    unconfirm(one)
     free(one)
     self.count -= 1
+
+
+cdef void confirm_verification(
+    Verifications* self, int64_t producer_id, int16_t epoch, int64_t guard, const uint8_t* transactional_id, int64_t size,
+    int32_t leader_epoch
+) noexcept nogil:
+    """Without memory the verification is not confirmed: the first batch asks the coordinator."""
+    cdef Verification* one = find_verification(self, producer_id)
+    if one == NULL or one.guard != guard or one.epoch != epoch:
+        return
+    unconfirm(one)
+    one.confirmed_id = <uint8_t*>malloc(max(1, size))
+    if one.confirmed_id != NULL:
+        memcpy(one.confirmed_id, transactional_id, size)
+        one.confirmed_id_size, one.confirmed_in = size, leader_epoch
+
+
+cdef void withdraw_confirmation(Verifications* self, int64_t producer_id) noexcept nogil:
+    """Have the first batch of a producer ask the coordinator."""
+    cdef Verification* one = find_verification(self, producer_id)
+    if one != NULL:
+        unconfirm(one)
+
+
+cdef int64_t confirmed_guard(
+    Verifications* self, const TransactionOfBatch* batch, int32_t leader_epoch
+) noexcept nogil:
+    """The verification notes the sequence number, as for a batch that asks."""
+    cdef Verification* one = find_verification(self, batch.producer_id)
+    if (
+        one == NULL
+        or one.confirmed_id == NULL
+        or one.confirmed_in != leader_epoch
+        or one.epoch != batch.epoch
+        or one.confirmed_id_size != batch.transactional_id_size
+        or memcmp(one.confirmed_id, batch.transactional_id, batch.transactional_id_size)
+    ):
+        return 0
+    one.lowest_sequence = min(one.lowest_sequence, batch.sequence)
+    return one.guard
 
 
 cdef void end_verification(Verifications* self, int64_t producer_id) noexcept nogil:
@@ -127,6 +189,7 @@ cdef void free_verifications(Verifications* self) noexcept nogil:
         while self.buckets[i] != NULL:
             one = self.buckets[i]
             self.buckets[i] = one.next_of_bucket
+            unconfirm(one)
             free(one)
     free(self.buckets)
     self.buckets, self.capacity, self.count = NULL, 0, 0

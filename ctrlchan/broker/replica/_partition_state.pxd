@@ -9,6 +9,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
 from ctrlchan._c.clock_functions cimport ClockFunctions
 from ctrlchan._c.locks cimport Condition, Mutex, lock, unlock
 from ctrlchan.broker.log._batches cimport Appended, Marker, Rules
+from ctrlchan.broker.log._verifications cimport TransactionOfBatch
 from ctrlchan.server._processor cimport Network
 
 cdef enum:
@@ -191,14 +192,21 @@ cdef void append_marker_to_leader(
     PartitionState* partition, int64_t producer_id, int16_t producer_epoch, const Marker* marker, int required_acks,
     AppendResult* result
 ) noexcept nogil
-# Return whether a transactional batch of a producer needs no verification: it has a transaction here, or transactions are
-# not verified. Takes the mutex.
-cdef bint needs_no_verification(PartitionState* partition, int64_t producer_id) noexcept nogil
+# Return whether a transactional batch may be appended with ``guard``, and nobody is asked before: its producer has a
+# transaction here, the coordinator is this broker and has confirmed it, or transactions are not verified. Takes the mutex.
+cdef bint is_verified(PartitionState* partition, const TransactionOfBatch* batch, int64_t* guard) noexcept nogil
 # Begin the verification of a producer's transaction; find its guard, NO_GUARD if none is needed. Takes the mutex. Returns
 # an error code.
 cdef int16_t verify_producer(
     PartitionState* partition, int64_t producer_id, int16_t epoch, int32_t sequence, int64_t* guard
 ) noexcept nogil
+# Confirm the verification that has this guard, as the coordinator of the transactional id. Takes the mutex.
+cdef void confirm_producer(
+    PartitionState* partition, int64_t producer_id, int16_t epoch, int64_t guard, const uint8_t* transactional_id,
+    int64_t size
+) noexcept nogil
+# Withdraw that. Takes the mutex.
+cdef void withdraw_producer(PartitionState* partition, int64_t producer_id) noexcept nogil
 # Return the error of an append: another leader, offline, a small ISR with acks=-1. Requires the mutex.
 cdef int16_t error_of_leader(PartitionState* partition, int required_acks) noexcept nogil
 cdef int64_t records_before_flush(const PartitionState* partition) noexcept nogil

@@ -471,14 +471,31 @@ cdef void append_marker_to_leader(
         append_to_leader(p, data, &appended, COORDINATOR, NO_GUARD, required_acks, marker.timestamp, result)
 
 
-cdef bint needs_no_verification(PartitionState* p, int64_t producer_id) noexcept nogil:
-    cdef bint is_open
+cdef bint is_verified(PartitionState* p, const TransactionOfBatch* batch, int64_t* guard) noexcept nogil:
+    cdef bint is_known
+    guard[0] = NO_GUARD
     if not p.table.verifies_transactions:
         return True
     lock_partition(p)
-    is_open = error_of_leader(p, 0) == NONE and (<Log>p.log).is_in_transaction(producer_id)
+    is_known = error_of_leader(p, 0) == NONE and (<Log>p.log).is_verified(batch, p.leader_epoch, guard)
     unlock_partition(p)
-    return is_open
+    return is_known
+
+
+cdef void confirm_producer(
+    PartitionState* p, int64_t producer_id, int16_t epoch, int64_t guard, const uint8_t* transactional_id, int64_t size
+) noexcept nogil:
+    lock_partition(p)
+    if error_of_leader(p, 0) == NONE:
+        (<Log>p.log).confirm_producer(producer_id, epoch, guard, transactional_id, size, p.leader_epoch)
+    unlock_partition(p)
+
+
+cdef void withdraw_producer(PartitionState* p, int64_t producer_id) noexcept nogil:
+    lock_partition(p)
+    if p.log != NULL:
+        (<Log>p.log).withdraw_producer(producer_id)
+    unlock_partition(p)
 
 
 cdef int16_t verify_producer(

@@ -76,6 +76,7 @@ from ctrlchan.broker.replica._partition_state cimport (
     add_partition,
     append_marker_to_leader,
     append_to_leader,
+    confirm_producer,
     error_of_leader,
     has_topic_id,
     is_acknowledged,
@@ -89,6 +90,7 @@ from ctrlchan.broker.replica._partition_state cimport (
     update_follower,
     verify_producer,
     wall_ms,
+    withdraw_producer,
 )
 
 import heapq
@@ -858,6 +860,24 @@ cdef class Partition:
         if error != NONE:
             raise KafkaError(error)
         return guard
+
+    def confirm_verification(
+        self, int64_t producer_id, int16_t producer_epoch, int64_t guard, bytes transactional_id not None
+    ):
+        """Let the first batch of a transaction be appended, and nobody be asked, since this broker coordinates it.
+
+        The partition is part of the transaction, and ``guard`` was taken before it became so. Nothing happens if the
+        verification has ended, or another broker leads.
+        """
+        cdef const uint8_t* name = <const uint8_t*>PyBytes_AS_STRING(transactional_id)
+        cdef int64_t size = len(transactional_id)
+        with nogil:
+            confirm_producer(&self.state, producer_id, producer_epoch, guard, name, size)
+
+    def withdraw_verification(self, int64_t producer_id):
+        """Have the coordinator asked again: the end of a producer's transaction is going to be decided."""
+        with nogil:
+            withdraw_producer(&self.state, producer_id)
 
     def append_marker(
         self, int64_t producer_id, int16_t producer_epoch, bint commit, int32_t coordinator_epoch, *,

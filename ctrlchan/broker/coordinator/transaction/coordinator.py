@@ -19,6 +19,7 @@ from ctrlchan.broker.coordinator.common.timing_wheel import Timers
 from ctrlchan.broker.coordinator.common.topic import CoordinatorTopic
 from ctrlchan.broker.coordinator.transaction.ending import Ending, Markers
 from ctrlchan.broker.coordinator.transaction.expiration import IdExpiration, Timeouts
+from ctrlchan.broker.coordinator.transaction.first_batches import FirstBatches
 from ctrlchan.broker.coordinator.transaction.late_ends import LateEnds
 from ctrlchan.broker.coordinator.transaction.loading import load_transactions
 from ctrlchan.broker.coordinator.transaction.registry import StatePartition, TransactionRegistry
@@ -82,6 +83,7 @@ class TransactionCoordinator:
         topic: CoordinatorTopic,
         producer_ids: ProducerIdSource,
         markers: Markers,
+        first_batches: FirstBatches,
         timers: Timers,
         now_ms: Callable[[], int],
     ) -> None:
@@ -89,11 +91,12 @@ class TransactionCoordinator:
         self._topic = topic
         self._producer_ids = producer_ids
         self._markers = markers
+        self._first_batches = first_batches
         self._timers = timers
         self._now_ms = now_ms
         self._registry = TransactionRegistry(config.topic_partitions)
         self._store = TransactionStore(topic, self._registry, now_ms, self._stored)
-        self._ending = Ending(self._store, markers, timers, now_ms)
+        self._ending = Ending(self._store, markers, first_batches, timers, now_ms)
         self._timeouts = Timeouts(config, timers, now_ms, self._ending.abort)
         self._expiration = IdExpiration(config, timers, now_ms, self._store)
         self._active = False
@@ -154,6 +157,9 @@ class TransactionCoordinator:
     def _forget(self, partition: StatePartition) -> None:
         with partition:
             partition.is_active = False
+            for transaction in partition.transactions.values():
+                if transaction.state is TransactionState.ONGOING:
+                    self._first_batches.withdraw(transaction.producer_id, transaction.partitions)
             # Timers of transactions find that they are gone.
             partition.transactions, partition.idle = {}, {}
             if partition.expiration is not None:
@@ -362,10 +368,28 @@ class TransactionCoordinator:
                 ):
                     if transaction.state is not TransactionState.ONGOING:
                         transaction.connection = connection
-                    to = transaction.prepare_partitions(partitions, self._now_ms())
-                    self._store.append(partition, transaction, to, partial(partition.after, answer))
+                    self._append_partitions(partition, transaction, producer, partitions, answer)
                     return
             partition.after(answer, error)
+
+    def _append_partitions(
+        self,
+        partition: StatePartition,
+        transaction: Transaction,
+        producer: ProducerIdentity,
+        partitions: Collection[TopicPartition],
+        answer: ErrorCallback,
+    ) -> None:
+        """Add partitions to the transaction. Requires the lock of the partition."""
+        to = transaction.prepare_partitions(partitions, self._now_ms())
+        begun = self._first_batches.begin(producer, to.partitions - transaction.partitions)
+
+        def done(error: ErrorCode) -> None:
+            if not error:
+                self._first_batches.confirm(transaction.transactional_id, producer, begun)
+            partition.after(answer, error)
+
+        self._store.append(partition, transaction, to, done)
 
     def _wait_for_end(
         self, partition: StatePartition, transaction: Transaction, call: Callable[[], None]

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Final, Protocol
 
 from ctrlchan.broker.coordinator.common.timing_wheel import Timers
+from ctrlchan.broker.coordinator.transaction.first_batches import FirstBatches
 from ctrlchan.broker.coordinator.transaction.registry import StatePartition
 from ctrlchan.broker.coordinator.transaction.requests import EndedTransaction, ProducerIdentity
 from ctrlchan.broker.coordinator.transaction.states import TransactionState
@@ -47,10 +48,16 @@ class Ending:
     """Ends transactions. Every method requires the lock of the partition, and ``then`` is called with it."""
 
     def __init__(
-        self, store: TransactionStore, markers: Markers, timers: Timers, now_ms: Callable[[], int]
+        self,
+        store: TransactionStore,
+        markers: Markers,
+        first_batches: FirstBatches,
+        timers: Timers,
+        now_ms: Callable[[], int],
     ) -> None:
         self._store = store
         self._markers = markers
+        self._first_batches = first_batches
         self._timers = timers
         self._now_ms = now_ms
         # Their last record could not be appended so far.
@@ -71,6 +78,7 @@ class Ending:
     ) -> None:
         """Commit or abort an Ongoing transaction; `then` is called before any marker is written."""
         to = transaction.prepare_end(commit=commit, now_ms=self._now_ms())
+        self._first_batches.withdraw(transaction.producer_id, transaction.partitions)
 
         def done(error: ErrorCode) -> None:
             if not error:
@@ -84,6 +92,7 @@ class Ending:
     ) -> None:
         """Fence the producer of an Ongoing transaction, and abort it; otherwise as ``end``."""
         to = transaction.prepare_fence(self._now_ms())
+        self._first_batches.withdraw(transaction.producer_id, transaction.partitions)
 
         def done(error: ErrorCode) -> None:
             if not error:

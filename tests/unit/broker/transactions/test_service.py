@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,6 +27,9 @@ from ctrlchan.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, coordina
 from tests.kafka.waiting import wait_until
 from tests.unit.broker.cores import storing_core
 from tests.unit.broker.local_broker import LocalBroker, Part
+from tests.unit.broker.log.batches import TRANSACTIONAL
+from tests.unit.broker.log.made_batches import batch
+from tests.unit.broker.replica.serving import QUEUED, outcomes, produce_frame, producing
 
 DEADLINE = 60.0
 OURS, OTHER = 1, 2
@@ -43,8 +47,8 @@ def soon(condition: Callable[[], bool]) -> None:
 class Broker:
     """Partitions of a broker: of the transactions' topic, of a topic with records, of the groups' topic."""
 
-    def __init__(self, folder: Path) -> None:
-        self.table = PartitionTable(OURS)
+    def __init__(self, folder: Path, table: PartitionTable | None = None) -> None:
+        self.table = PartitionTable(OURS) if table is None else table
         self.logs: list[Log] = []
         config = LogConfig(cleanup_delete=False, cleanup_compact=True)
         for topic in (TRANSACTIONS_TOPIC, DATA.topic, OFFSETS_TOPIC):
@@ -160,6 +164,33 @@ def test_a_transaction_lives_on_in_the_log(tmp_path: Path) -> None:
         assert (marker.producer_id, marker.producer_epoch) == producer
         assert (marker.attributes, marker.size) == (_CONTROL_IN_TRANSACTION, 78)
         assert init(service) == ProducerIdentity(producer.producer_id, producer.epoch + 1)
+    broker.close()
+
+
+def test_a_first_batch_stays_on_the_processor(tmp_path: Path) -> None:
+    with producing(tmp_path) as server:
+        server.table.verifies_transactions = True
+        broker = Broker(tmp_path, server.table)
+        broker[DATA].update_config(LogConfig())
+        with serving(broker) as service, server.client() as client:
+            lead(service)
+            producer = init(service)
+            data = batch(
+                [b"a"],
+                timestamp=int(1000 * time.time()),
+                producer_id=producer.producer_id,
+                producer_epoch=producer.epoch,
+                sequence=0,
+                attributes=TRANSACTIONAL,
+            )
+            frame = produce_frame(9, [(DATA.topic, [(DATA.partition, data)])], transactional_id=ID)
+            client.frames(frame)
+            assert client.answer() == QUEUED
+            assert add(service, producer, DATA) is NONE
+            client.frames(frame)
+            assert outcomes(9, client.answer()) == [(*DATA, NONE, 0)]
+            assert len(server.queued) == 1
+            assert end(service, producer) is NONE
     broker.close()
 
 

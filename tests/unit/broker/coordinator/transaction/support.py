@@ -11,6 +11,7 @@ from ctrlchan.broker.coordinator.common.partitions import TopicPartition
 from ctrlchan.broker.coordinator.common.timing_wheel import TimingWheel
 from ctrlchan.broker.coordinator.common.topic import Appended, BatchProducer, Record, StoredBatch
 from ctrlchan.broker.coordinator.transaction.coordinator import TransactionCoordinator
+from ctrlchan.broker.coordinator.transaction.first_batches import ConfirmedPartition, FirstBatches
 from ctrlchan.broker.coordinator.transaction.records import read_value
 from ctrlchan.broker.coordinator.transaction.requests import (
     EndedTransaction,
@@ -153,9 +154,16 @@ class Rig:
         self.topic = topic or MemoryTopic()
         self.markers = MemoryMarkers(at_once)
         self.ids = ProducerIds()
+        self.hosted: dict[tuple[str, int], ConfirmedPartition] = {}
         self.timers = TimingWheel(lambda: self.now / 1000)
         self.coordinator = TransactionCoordinator(
-            config, self.topic, self.ids, self.markers, self.timers, lambda: START_MS + self.now
+            config,
+            self.topic,
+            self.ids,
+            self.markers,
+            FirstBatches(lambda topic, number: self.hosted.get((topic, number))),
+            self.timers,
+            lambda: START_MS + self.now,
         )
         self.coordinator.start()
         self.number = self.coordinator.partition_for(ID)

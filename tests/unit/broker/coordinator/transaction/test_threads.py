@@ -18,6 +18,7 @@ import pytest
 from ctrlchan.broker.coordinator.common.timing_wheel import TimingWheel
 from ctrlchan.broker.coordinator.common.topic import Appended, BatchProducer, Record
 from ctrlchan.broker.coordinator.transaction.coordinator import TransactionCoordinator
+from ctrlchan.broker.coordinator.transaction.first_batches import FirstBatches
 from ctrlchan.broker.coordinator.transaction.requests import (
     EndedTransaction,
     InitResult,
@@ -116,6 +117,7 @@ class _Running:
             self.topic,
             _Ids(),
             self.markers,
+            FirstBatches(lambda topic, number: None),
             self.timers,
             lambda: START_MS + int(self.now * 1000),
         )
