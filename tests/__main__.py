@@ -16,7 +16,7 @@ from typing import Final
 #: The longest first: they begin in this order. Each uses its own rigs, and one process for all its tests.
 SUITES: Final = {
     "spark": ["tests/spark"],
-    "acceptance": ["tests/acceptance", "tests/kafka", "tests/chaos"],
+    "acceptance": ["tests/acceptance", "tests/kafka", "tests/chaos", "tests/transactions"],
     "unit": [
         "tests/unit",
         "tests/simulation",
