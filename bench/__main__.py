@@ -27,6 +27,7 @@ _SUITES: Final = (
     "clusters",
     "push",
     "broker",
+    "transactions",
     "spark",
     "spark_stores",
     "controller",

@@ -335,6 +335,28 @@ def _broker(benchmarks: list[Benchmark]) -> tuple[Sequence[str], Rows]:
     return headings, rows
 
 
+def _transactions(benchmarks: list[Benchmark]) -> tuple[Sequence[str], Rows]:
+    headings = ("", "unit", "Kafka", OURS, "Kafka / ours", "goal")
+    rows = []
+    for one in benchmarks:
+        for what, (unit, figures) in one["figures"].items():
+            repetitions = {"ms": figures}
+            least = min(min(values) for values in figures.values())
+            digits = 2 if least < 10 else 0
+            # Without a ratio: what has one of its own, and counts that may be 0.
+            compares = unit != "×" and least > 0
+            rows.append(
+                (
+                    what,
+                    unit,
+                    *(_figure(repetitions, side, digits) for side in ("kafka", OURS)),
+                    _ratio(repetitions, "kafka", OURS, 1) if compares else "",
+                    one["goals"][what],
+                )
+            )
+    return headings, rows
+
+
 def _clusters(benchmarks: list[Benchmark]) -> tuple[Sequence[str], Rows]:
     headings = (
         "cluster",
@@ -415,6 +437,7 @@ _TABLES: Final[Mapping[str, Callable[[list[Benchmark]], tuple[Sequence[str], Row
     "spark_stores": _spark_stores,
     "controller": _controller,
     "broker": _broker,
+    "transactions": _transactions,
     "clusters": _clusters,
     "clusters_semantics": _clusters_semantics,
     "clusters_first_test": _clusters_first_test,

@@ -21,11 +21,11 @@ from pathlib import Path
 from statistics import quantiles
 from typing import Final
 
-import psutil
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from bench.alternate import OURS
+from bench.figures import Figures, processor_seconds
 from bench.memory import fill_page_cache
 from bench.peers.brokers import DurableBroker, Kafka, Kfake, Ours, Store, StoringBroker, wait_for_leaders
 from bench.peers.process import ROOT
@@ -57,27 +57,6 @@ _ONE: Final = batch_of(1, 100)
 _MIDDLE_RECORDS: Final = 150
 _MIDDLE: Final = batch_of(_MIDDLE_RECORDS, 100)
 _LARGE: Final = batch_of(2_400, 100)
-
-
-class Figures:
-    """What all rounds measured: name -> (unit, side -> figures)."""
-
-    def __init__(self) -> None:
-        self.all: dict[str, tuple[str, dict[str, list[float]]]] = {}
-
-    def add(self, side: str, what: str, unit: str, figure: float) -> None:
-        self.all.setdefault(what, (unit, {}))[1].setdefault(side, []).append(figure)
-
-    def turns(self, side: str) -> int:
-        """Return how many turns a side has begun."""
-        first = next(iter(self.all.values()), None)
-        return len(first[1][side]) if first else 0
-
-
-def processor_seconds(process: psutil.Process) -> float:
-    """Return the processor time of a process and all its threads, in nanoseconds' resolution."""
-    # clock_getcpuclockid of Linux: the process's clock of the scheduler. cpu_times() has ticks of 10 ms.
-    return time.clock_gettime(~process.pid << 3 | 2)
 
 
 def turn(side: str, broker: StoringBroker, figures: Figures, scaled: Callable[[int], int]) -> None:

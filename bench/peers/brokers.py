@@ -116,7 +116,10 @@ class Ours:
 
 
 class Kafka:
-    """A Kafka broker with Kafka's default configuration, and the ZooKeeper that it needs."""
+    """A Kafka broker with Kafka's default configuration, and the ZooKeeper that it needs.
+
+    Its internal topics have one replica: with the default, three, one broker cannot create them.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -133,6 +136,8 @@ class Kafka:
                 "log.dirs": str(self.logs),
                 "listeners": f"PLAINTEXT://{HOST}:{self.port}",
                 "offsets.topic.replication.factor": "1",
+                "transaction.state.log.replication.factor": "1",
+                "transaction.state.log.min.isr": "1",
             }
             text = "".join(f"{key}={value}\n" for key, value in properties.items())
             (folder / "server.properties").write_text(text)

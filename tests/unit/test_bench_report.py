@@ -74,6 +74,20 @@ def test_small_jobs_beside_a_session() -> None:
     assert "| `ingest` | 17,500 (17,000) | 2.06 (2.12) |" in made
 
 
+def test_transactions_beside_their_goals() -> None:
+    figures = {
+        "1 record": ("µs", {"ours": [400.0, 500.0], "kafka": [4000.0, 3000.0]}),
+        "CONCURRENT_TRANSACTIONS": ("answers", {"ours": [0.0], "kafka": [90.0]}),
+        "longest / shortest": ("×", {"ours": [1.05]}),
+    }
+    goals = {"1 record": "≥ 4", "CONCURRENT_TRANSACTIONS": "ours 0", "longest / shortest": "ours flat"}
+    one = {"suite": "transactions", "figures": figures, "goals": goals}
+    made = tables(results_of(a_run(one), COMMAND))["transactions"]
+    assert "| 1 record | µs | 3,500 (3,000) | 450 (400) | 7.8 (7.5) | ≥ 4 |" in made
+    assert "| CONCURRENT_TRANSACTIONS | answers | 90.00 (90.00) | 0.00 (0.00) |  | ours 0 |" in made
+    assert "| longest / shortest | × |  | 1.05 (1.05) |  | ours flat |" in made
+
+
 def test_a_job_on_several_stores() -> None:
     one = {"suite": "spark_stores", "job": "`frames`", "ms": {"disk": [1000.0], "HDFS": [1500.0]}}
     made = tables(results_of(a_run(one), COMMAND))["spark_stores"]
