@@ -139,7 +139,7 @@ async def seeking(bootstrap: str) -> None:
     """Seek by offset and by time, pause, and offsets that are not there."""
     topic = await create(bootstrap, "aio-seek", 2)
     one, two = TopicPartition(topic, 0), TopicPartition(topic, 1)
-    async with AIOKafkaProducer(bootstrap_servers=bootstrap) as producer:
+    async with AIOKafkaProducer(bootstrap_servers=bootstrap, acks="all") as producer:
         for number in range(100):
             for partition in (0, 1):
                 await producer.send_and_wait(

@@ -15,14 +15,14 @@ from tests.kafka.requirement import require_kafka
 from tests.kafka.rig import KafkaRig
 from tests.kafka.waiting import wait_until
 
-__all__ = ["CLUSTERS", "EMBEDDED", "REAL", "EitherCluster", "either_cluster"]
+__all__ = ["CLUSTERS", "CONFIGS", "EMBEDDED", "REAL", "EitherCluster", "either_cluster"]
 
 EMBEDDED: Final = "embedded"
 REAL: Final = "real Kafka"
 #: Parameters of a fixture.
 CLUSTERS: Final = (EMBEDDED, REAL)
 
-_CONFIGS: Final = {
+CONFIGS: Final = {
     "auto.create.topics.enable": "false",
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "1000",
@@ -80,9 +80,9 @@ class EitherCluster:
 def either_cluster(kind: str, folder: Path) -> Iterator[EitherCluster]:
     """Start a cluster; skip the test where real Kafka cannot run."""
     if kind == EMBEDDED:
-        with ctrlchan.EmbeddedCluster(3, log_dir=folder / "logs", configs=_CONFIGS) as cluster:
+        with ctrlchan.EmbeddedCluster(3, log_dir=folder / "logs", configs=CONFIGS) as cluster:
             yield EitherCluster(kind, cluster.bootstrap_servers, cluster.kill_broker, cluster.start_broker)
         return
     require_kafka()
-    with KafkaRig(folder / "rig", brokers=3, properties=_CONFIGS) as rig:
+    with KafkaRig(folder / "rig", brokers=3, properties=CONFIGS) as rig:
         yield EitherCluster(kind, rig.bootstrap, rig.kill_broker, rig.restart_broker)

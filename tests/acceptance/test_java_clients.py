@@ -14,7 +14,7 @@ from tests.kafka.jars import BUILD, SHORT_LIVED, compile_java, fetched_jars, rep
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 
 SOURCE = Path(__file__).with_name("java_clients") / "Client.java"
-VERSIONS = ("0.11.0.3", "1.0.2", "1.1.1", "2.0.1", "2.4.1", "2.8.2", "3.3.2", "4.0.0", "4.1.0")
+VERSIONS = ("0.11.0.3", "1.0.2", "1.1.1", "2.0.1", "2.4.1", "2.8.2", "3.3.2", "3.7.2", "4.0.0", "4.1.0")
 POM = """\
 <project>
   <modelVersion>4.0.0</modelVersion>
