@@ -6,7 +6,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from confluent_kafka import TopicPartition
@@ -14,60 +13,13 @@ from confluent_kafka import TopicPartition
 from tests.acceptance.children import Children
 from tests.acceptance.clients import TIMEOUT, consuming, producing
 from tests.acceptance.either_cluster import EitherCluster
-from tests.kafka.jars import POM, SHORT_LIVED, compile_java, fetched_jars, java_command, report_on_stderr
-from tests.kafka.processes import Child, last_lines
+from tests.acceptance.word_count import AT_LEAST_ONCE, INPUT, OUTPUT, WORDS, Program
 from tests.kafka.waiting import wait_until
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
-SOURCE = Path(__file__).with_name("streams") / "WordCount.java"
-STREAMS_POM = POM.with_name("streams.pom.xml")
 PARTITIONS = 4
-WORDS = ("partition", "leader", "epoch", "replica", "offset", "record", "batch")
 LINES = 2_000
-
-
-class Program:
-    """Starts instances of WordCount."""
-
-    def __init__(self, either: EitherCluster, children: Children) -> None:
-        jars = fetched_jars(
-            STREAMS_POM, "kafka-streams-jars", "Kafka Streams' jars (60 MB)", report_on_stderr
-        )
-        self._classes = compile_java(SOURCE, jars=jars)
-        self._jars = jars
-        self._either = either
-        self._children = children
-        self._count = 0
-
-    def start(self) -> Child:
-        """Start an instance with an empty state folder; return when all its tasks run."""
-        self._count += 1
-        name = f"instance-{self._count}"
-        command = java_command(
-            "WordCount",
-            *(
-                self._either.bootstrap,
-                "word-count",
-                str(self._children.folder / f"{name}-state"),
-                "lines",
-                "word-counts",
-            ),
-            classes=self._classes,
-            jars=self._jars,
-            options=(*SHORT_LIVED, "-Xmx256m"),
-        )
-        child = self._children.start(name, command)
-
-        def is_running() -> bool:
-            child.check_alive()
-            return "state RUNNING" in child.output.read_text()
-
-        try:
-            wait_until(is_running, timeout=90, what=f"{name} runs")
-        except TimeoutError as error:
-            raise TimeoutError(f"{error}\n{last_lines(child.output, 20)}") from None
-        return child
 
 
 def produce_lines(either: EitherCluster, first: int, wanted: Counter[str]) -> None:
@@ -76,7 +28,7 @@ def produce_lines(either: EitherCluster, first: int, wanted: Counter[str]) -> No
         for number in range(first, first + LINES):
             words = [WORDS[number % 7], WORDS[number % 3], f"number-{number % 50}"]
             wanted.update(words)
-            producer.produce("lines", " ".join(words), key=str(number))
+            producer.produce(INPUT, " ".join(words), key=str(number))
             producer.poll(0)
 
 
@@ -85,11 +37,11 @@ def counted(either: EitherCluster) -> Counter[str]:
     counts: Counter[str] = Counter()
     with consuming(either.bootstrap, group="none") as consumer:
         waiting = {
-            one: consumer.get_watermark_offsets(TopicPartition("word-counts", one), TIMEOUT)[1]
+            one: consumer.get_watermark_offsets(TopicPartition(OUTPUT, one), TIMEOUT)[1]
             for one in range(PARTITIONS)
         }
         waiting = {one: end for one, end in waiting.items() if end}
-        consumer.assign([TopicPartition("word-counts", one, 0) for one in waiting])
+        consumer.assign([TopicPartition(OUTPUT, one, 0) for one in waiting])
         deadline = time.monotonic() + TIMEOUT
         while waiting:
             assert time.monotonic() < deadline, f"not read: {waiting}"
@@ -117,11 +69,11 @@ def earliest(either: EitherCluster, topic: str) -> list[int]:
 def test_words_are_counted_while_instances_and_a_broker_come_and_go(
     either: EitherCluster, children: Children
 ) -> None:
-    program = Program(either, children)
-    either.create("lines", PARTITIONS)
-    either.create("word-counts", PARTITIONS, cleanup_policy="compact")
+    program = Program(either.bootstrap, children, AT_LEAST_ONCE)
+    either.create(INPUT, PARTITIONS)
+    either.create(OUTPUT, PARTITIONS, cleanup_policy="compact")
     wanted: Counter[str] = Counter()
-    first = program.start()
+    first = program.start_and_wait()
     produce_lines(either, 0, wanted)
     wait_for_counts(either, wanted.__eq__)
     # Records of the repartition topic are deleted as soon as they are counted.
@@ -130,7 +82,7 @@ def test_words_are_counted_while_instances_and_a_broker_come_and_go(
         timeout=60,
         what="records are deleted",
     )
-    second = program.start()
+    second = program.start_and_wait()
     produce_lines(either, LINES, wanted)
     wait_for_counts(either, wanted.__eq__)
     victim = either.leader("word-count-counts-changelog", 0)
@@ -145,6 +97,6 @@ def test_words_are_counted_while_instances_and_a_broker_come_and_go(
     # The counts come back from the changelog topic.
     settled = counted(either)
     assert wanted <= settled
-    program.start()
+    program.start_and_wait()
     produce_lines(either, 3 * LINES, settled)
     wait_for_counts(either, settled.__eq__)

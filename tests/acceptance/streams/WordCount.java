@@ -14,8 +14,8 @@ import org.apache.kafka.streams.state.KeyValueStore;
 
 /**
  * Counts the words of a topic: a repartition topic brings equal words together, and a changelog topic keeps the
- * counts. Arguments: bootstrap servers, application id, state folder, input topic, output topic. Prints its
- * states; ends in order at SIGTERM.
+ * counts. Arguments: bootstrap servers, application id, state folder, input topic, output topic, guarantee. Prints
+ * its states; ends in order at SIGTERM. With exactly_once_v2, the output has each count of a word once.
  */
 public final class WordCount {
     public static void main(String[] arguments) {
@@ -23,9 +23,15 @@ public final class WordCount {
         settings.put(StreamsConfig.BOOTSTRAP_SERVERS_CONFIG, arguments[0]);
         settings.put(StreamsConfig.APPLICATION_ID_CONFIG, arguments[1]);
         settings.put(StreamsConfig.STATE_DIR_CONFIG, arguments[2]);
-        settings.put(StreamsConfig.PROCESSING_GUARANTEE_CONFIG, StreamsConfig.AT_LEAST_ONCE);
+        settings.put(StreamsConfig.PROCESSING_GUARANTEE_CONFIG, arguments[5]);
+        if (arguments[5].equals(StreamsConfig.EXACTLY_ONCE_V2)) {
+            // Else a cache merges counts that follow each other.
+            settings.put(StreamsConfig.STATESTORE_CACHE_MAX_BYTES_CONFIG, 0);
+        }
         settings.put(StreamsConfig.REPLICATION_FACTOR_CONFIG, 3);
         settings.put(StreamsConfig.COMMIT_INTERVAL_MS_CONFIG, 200);
+        // A broker that stands still answers nobody.
+        settings.put("request.timeout.ms", 5000);
         settings.put("repartition.purge.interval.ms", 500);
         settings.put("default.deserialization.exception.handler",
             "org.apache.kafka.streams.errors.LogAndFailExceptionHandler");
