@@ -9,6 +9,7 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
+from ctrlchan.broker.coordinator._record_batches import read_plain_batches
 from ctrlchan.broker.coordinator.common.topic import BatchProducer, Record, StoredBatch
 from ctrlchan.broker.log._batches import BatchHeader, read_header, read_key_values
 from ctrlchan.broker.log.records import HEADER_BYTES, batch_of, records_of
@@ -18,6 +19,8 @@ from ctrlchan.varints import encode_uvarint
 __all__ = ["encode_batch", "read_batches"]
 
 _MAGIC: Final = 2
+#: Batches that are in memory at once.
+_AT_ONCE: Final = 1_000
 _NULL: Final = b"\x01"  # the varint -1
 
 _TRANSACTIONAL: Final = 0x10
@@ -61,6 +64,10 @@ def read_batches(
     """
     position = 0
     while position < len(data):
+        plain, position = read_plain_batches(data, position, _AT_ONCE)
+        if plain:
+            yield from plain
+            continue
         try:
             header = read_header(data, position)
         except ValueError as error:

@@ -106,6 +106,8 @@ cdef uint32_t checksum(const uint8_t* data, int64_t size) noexcept nogil
 cdef void read_batch(const uint8_t* data, Batch* batch) noexcept nogil
 cdef int next_batch(const uint8_t* data, int64_t size, Batch* batch) noexcept nogil
 cdef bint has_valid_crc(const uint8_t* data, const Batch* batch) noexcept nogil
+# Return the (key, value) of so many records, or None if they do not fit into the bytes.
+cdef list key_values(const uint8_t* records, const uint8_t* end, int64_t count)
 cdef bint read_marker(const uint8_t* data, const Batch* batch, Marker* marker) noexcept nogil
 # Write a control batch of MARKER_BYTES that ends a transaction. Its offset is 0, and its leader epoch is unknown.
 cdef void write_marker(

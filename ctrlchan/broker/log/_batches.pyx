@@ -531,11 +531,14 @@ def read_header(const uint8_t[::1] data not None, Py_ssize_t position=0):
 
 def read_key_values(const uint8_t[::1] records not None, int64_t count):
     """Return the key and the value of so many records, or None if they do not fit into the bytes."""
+    cdef const uint8_t* p = &records[0] if records.shape[0] else NULL
+    return key_values(p, p + records.shape[0], count)
+
+
+cdef list key_values(const uint8_t* p, const uint8_t* end, int64_t count):
     cdef Record record
     cdef int32_t size = -1
     cdef const uint8_t* at
-    cdef const uint8_t* p = &records[0] if records.shape[0] else NULL
-    cdef const uint8_t* end = p + records.shape[0]
     cdef list pairs = []
     while count > 0:
         if not read_record(p, end, &record):

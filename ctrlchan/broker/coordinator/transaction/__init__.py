@@ -7,11 +7,11 @@ requests are encoded and how a log is stored.
 
 Behaviour is that of Kafka 3.9 (``kafka.coordinator.transaction``) without ``transaction.version``.
 
-Files: ``coordinator`` (the requests) uses ``ending`` and ``expiration``. All use ``registry`` (the ids of
-the partitions that this broker leads), ``store`` (appends) and ``transaction`` (one id, with ``states``);
-``loading`` and ``records`` read and write them. ``first_batches`` confirms transactions to partitions of this
-broker. ``pending_markers`` and ``verifications`` are what other brokers get; they know nothing of the rest
-but ``requests``.
+Files: ``coordinator`` (the requests) uses ``ending`` and ``expiration``. All use ``registry`` (the
+partitions that this broker leads) with ``ids`` (their transactional ids), ``store`` (appends) and
+``transaction`` (one id, with ``states``); ``loading`` (with ``_idle_values``) and ``records`` read and write
+them. ``first_batches`` confirms transactions to partitions of this broker. ``pending_markers`` and
+``verifications`` are what other brokers get; they know nothing of the rest but ``requests``.
 
 Locks, in the order in which they are taken: the lock of one ``StatePartition``; then that of the registry or
 the timers, each alone. No lock is held while an answer is given, markers are sent or a timer's callback is

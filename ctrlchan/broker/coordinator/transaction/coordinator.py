@@ -20,6 +20,7 @@ from ctrlchan.broker.coordinator.common.topic import CoordinatorTopic
 from ctrlchan.broker.coordinator.transaction.ending import Ending, Markers
 from ctrlchan.broker.coordinator.transaction.expiration import IdExpiration, Timeouts
 from ctrlchan.broker.coordinator.transaction.first_batches import FirstBatches
+from ctrlchan.broker.coordinator.transaction.ids import TransactionalIds
 from ctrlchan.broker.coordinator.transaction.late_ends import LateEnds
 from ctrlchan.broker.coordinator.transaction.loading import load_transactions
 from ctrlchan.broker.coordinator.transaction.registry import StatePartition, TransactionRegistry
@@ -157,11 +158,11 @@ class TransactionCoordinator:
     def _forget(self, partition: StatePartition) -> None:
         with partition:
             partition.is_active = False
-            for transaction in partition.transactions.values():
+            for transaction in partition.transactions.used():
                 if transaction.state is TransactionState.ONGOING:
                     self._first_batches.withdraw(transaction.producer_id, transaction.partitions)
             # Timers of transactions find that they are gone.
-            partition.transactions, partition.idle = {}, {}
+            partition.transactions, partition.idle = TransactionalIds(), {}
             if partition.expiration is not None:
                 partition.expiration.cancel()
         self._markers.forget(partition.number)
@@ -171,7 +172,7 @@ class TransactionCoordinator:
         if not self._registry.is_loading(partition):
             return True  # another broker leads it
         try:
-            transactions = load_transactions(
+            loaded = load_transactions(
                 number, self._topic.read(number), lambda: self._registry.is_loading(partition)
             )
         except Exception:  # noqa: BLE001 - Kafka serves what it has read so far, which ends open transactions
@@ -181,18 +182,16 @@ class TransactionCoordinator:
             if not self._registry.end_loading(partition):
                 return True
             partition.is_active = True
-            partition.transactions = transactions
+            partition.transactions = TransactionalIds(loaded)
             self._expiration.loaded(partition)
-            for transaction in transactions.values():
+            for transaction in partition.transactions.used():
                 if transaction.state in PREPARED:
                     self._ending.write_markers(partition, transaction)
                 elif transaction.state is TransactionState.ONGOING:
                     self._timeouts.watch(partition, transaction)
         now_ms = self._now_ms()
         self._loads.append((now_ms, now_ms - begun_ms))
-        _LOG.info(
-            "partition %d of the transactions' topic: %d transactional ids loaded", number, len(transactions)
-        )
+        _LOG.info("partition %d of the transactions' topic: %d transactional ids loaded", number, len(loaded))
         return True
 
     def _stored(self, partition: StatePartition, transaction: Transaction) -> None:
@@ -255,7 +254,7 @@ class TransactionCoordinator:
             if transaction is None:
                 assert new_id is not None
                 transaction = Transaction(transactional_id, new_id, NO_EPOCH, timeout_ms, self._now_ms())
-                partition.transactions[transactional_id] = transaction
+                partition.transactions.add(transaction)
                 self._expiration.changed(partition, transaction)
             error = self._init_known(partition, transaction, timeout_ms, expected, answer, new_id)
             if error:
@@ -499,16 +498,15 @@ class TransactionCoordinator:
         if self._registry.loading:
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, [], []
         wanted = {name: state_named(name) for name in states}
-        known = set(wanted.values())
+        known = {state for state in wanted.values() if state is not None} if states else set(TransactionState)
         now_ms = self._now_ms()
         listings = []
         for partition in self._registry.served():
             with partition:
                 listings += [
                     TransactionListing(each.transactional_id, each.producer_id, each.state.value)
-                    for each in partition.transactions.values()
+                    for each in partition.transactions.in_states(known)
                     if (not producer_ids or each.producer_id in producer_ids)
-                    and (not states or each.state in known)
                     and (longer_than_ms < 0 or now_ms - each.start_ms > longer_than_ms)
                 ]
         return ErrorCode.NONE, [name for name, state in wanted.items() if state is None], listings
@@ -520,7 +518,7 @@ class TransactionCoordinator:
         states: Counter[str] = Counter({state.value: 0 for state in TransactionState})
         for partition in self._registry.served():
             with partition:
-                states.update(each.state.value for each in partition.transactions.values())
+                states.update(state.value for state in partition.transactions.states())
         earliest = self._now_ms() - _LOADS_WINDOW
         loads = [duration for ended, duration in tuple(self._loads) if ended >= earliest]
         return TransactionFigures(
@@ -538,10 +536,10 @@ class TransactionCoordinator:
         partition = self._registry.find(transactional_id)
         if isinstance(partition, ErrorCode):
             return partition
-        transaction = partition.transactions.get(transactional_id)
+        transaction = partition.transactions.find(transactional_id)
         if transaction is not None:
             return partition, transaction
-        with partition:  # it may just have been loaded, or have resigned
+        with partition:  # it may not have been used yet, have just been loaded, or have resigned
             transaction = partition.transactions.get(transactional_id)
             if transaction is not None:
                 return partition, transaction

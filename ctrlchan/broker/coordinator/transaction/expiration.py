@@ -129,11 +129,16 @@ class IdExpiration:
 
     def loaded(self, partition: StatePartition) -> None:
         """Count the times of all ids of the partition."""
-        idle = [each for each in partition.transactions.values() if each.state in EXPIRABLE]
-        idle.sort(key=lambda transaction: transaction.update_ms)
-        partition.idle = dict.fromkeys(each.transactional_id for each in idle)
-        if idle:
-            self._plan(partition, idle[0].update_ms)
+        partition.idle = partition.transactions.expirable()
+        for first in partition.idle:
+            self._plan(partition, self._known(partition, first).update_ms)
+            break
+
+    @staticmethod
+    def _known(partition: StatePartition, transactional_id: str) -> Transaction:
+        transaction = partition.transactions.get(transactional_id)
+        assert transaction is not None  # ``idle`` has no other ids
+        return transaction
 
     def _plan(self, partition: StatePartition, update_ms: int, least_ms: int = 0) -> None:
         wait_ms = max(update_ms + self._config.id_expiration - self._now_ms(), least_ms)
@@ -150,7 +155,7 @@ class IdExpiration:
             left = False
             following: Transaction | None = None
             for transactional_id in partition.idle:
-                transaction = partition.transactions[transactional_id]
+                transaction = self._known(partition, transactional_id)
                 if transaction.update_ms > latest:
                     following = transaction
                     break
@@ -185,7 +190,7 @@ class IdExpiration:
                 if error:
                     transaction.pending = None
                 else:
-                    del partition.transactions[transaction.transactional_id]
+                    partition.transactions.remove(transaction.transactional_id)
                     partition.idle.pop(transaction.transactional_id, None)
 
         self._store.append_records(

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from ctrlchan.broker.coordinator.common.topic import StoredBatch
+from ctrlchan.broker.coordinator.transaction._idle_values import take_idle
 from ctrlchan.broker.coordinator.transaction.records import read_key, read_value
 from ctrlchan.broker.coordinator.transaction.transaction import Transaction
 from ctrlchan.errors import DecodeError
@@ -22,25 +23,30 @@ _LOG = logging.getLogger(__name__)
 
 #: Log lines for one partition; the other records are counted.
 _LINES: Final = 10
+#: Batches.
+_ASKS_AFTER: Final = 100
 
 
 def load_transactions(
     number: int, batches: Iterable[StoredBatch], goes_on: Callable[[], bool]
-) -> dict[str, Transaction]:
-    """Return what the records of a partition leave, by transactional id.
+) -> dict[str, Transaction | bytes]:
+    """Return what the records of a partition leave, by transactional id, in the order of the last records.
 
-    `goes_on` is asked before each batch; the reading ends when it returns False.
+    Bytes: the value of the record, which ``read_value`` can read; the id has no open transaction. `goes_on`
+    is asked now and then; the reading ends when it returns False.
     """
-    transactions: dict[str, Transaction] = {}
+    ids: dict[str, Transaction | bytes] = {}
     skipped = 0
-    for batch in batches:
-        if not goes_on():
+    for count, batch in enumerate(batches):
+        if count % _ASKS_AFTER == 0 and not goes_on():
             break
         if batch.commits is not None:
             continue
-        for key, value in batch.records:
+        records = batch.records
+        index = take_idle(ids, records, 0)
+        while index < len(records):
             try:
-                _replay(transactions, key, value)
+                _replay(ids, *records[index])
             except DecodeError as error:
                 skipped += 1
                 if skipped <= _LINES:
@@ -51,19 +57,20 @@ def load_transactions(
                         batch.first_offset,
                         error,
                     )
+            index = take_idle(ids, records, index + 1)
     if skipped > _LINES:
         _LOG.error("%s-%d: %d records are skipped", TRANSACTIONS_TOPIC, number, skipped)
-    return transactions
+    return ids
 
 
-def _replay(transactions: dict[str, Transaction], key: bytes | None, value: bytes | None) -> None:
+def _replay(ids: dict[str, Transaction | bytes], key: bytes | None, value: bytes | None) -> None:
     """Take in one record. Raises DecodeError when it cannot be read."""
     if key is None:
         raise DecodeError("a record without a key")
     transactional_id = read_key(key)
     if isinstance(transactional_id, int):
         raise DecodeError(f"version {transactional_id} of a key is of a later release")
-    if value is None:
-        transactions.pop(transactional_id, None)
-    else:
-        transactions[transactional_id] = read_value(transactional_id, value)
+    transaction = None if value is None else read_value(transactional_id, value)
+    ids.pop(transactional_id, None)
+    if transaction is not None:
+        ids[transactional_id] = transaction

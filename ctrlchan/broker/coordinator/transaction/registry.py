@@ -10,6 +10,7 @@ from typing import Final, Self, TypeVar
 
 from ctrlchan.broker.coordinator.common.leader_epochs import LeaderEpochs
 from ctrlchan.broker.coordinator.common.timing_wheel import Timer
+from ctrlchan.broker.coordinator.transaction.ids import TransactionalIds
 from ctrlchan.broker.coordinator.transaction.transaction import Transaction
 from ctrlchan.errors import ErrorCode
 from ctrlchan.internal_topics import coordinator_partition
@@ -29,8 +30,8 @@ class StatePartition:
     ``with partition:`` locks it, for all its transactional ids; the lock is reentrant. What was given to
     ``after`` is called when the outermost ``with`` is left, without the lock. All attributes require it.
 
-    ``epoch``: the leader epoch. ``is_active``: loaded, and still led. ``transactions``: by transactional id.
-    ``idle``: the ids that may expire, the one without a change for the longest time first, and
+    ``epoch``: the leader epoch. ``is_active``: loaded, and still led. ``transactions``: the transactional
+    ids. ``idle``: those that may expire, the one without a change for the longest time first, and
     ``expiration`` the timer for them, if there is one.
     """
 
@@ -38,7 +39,7 @@ class StatePartition:
         self.number = number
         self.epoch = epoch
         self.is_active = False
-        self.transactions: dict[str, Transaction] = {}
+        self.transactions = TransactionalIds()
         self.idle: dict[str, None] = {}
         self.expiration: Timer | None = None
         self._lock = threading.RLock()
@@ -51,7 +52,7 @@ class StatePartition:
 
     def holds(self, transaction: Transaction) -> bool:
         """Whether this broker coordinates the transaction still, and it is no earlier one of its id."""
-        return self.is_active and self.transactions.get(transaction.transactional_id) is transaction
+        return self.is_active and self.transactions.find(transaction.transactional_id) is transaction
 
     def __enter__(self) -> Self:
         self._lock.acquire()

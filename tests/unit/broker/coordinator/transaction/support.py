@@ -183,7 +183,9 @@ class Rig:
     def transaction(self, transactional_id: str = ID) -> Transaction:
         partition = self.coordinator._registry.find(transactional_id)
         assert not isinstance(partition, ErrorCode)
-        return partition.transactions[transactional_id]
+        found = partition.transactions.get(transactional_id)
+        assert found is not None
+        return found
 
     @property
     def state(self) -> str:
@@ -210,7 +212,7 @@ class Rig:
         )
         transaction.pending = pending
         with partition:
-            partition.transactions[transactional_id] = transaction
+            partition.transactions.add(transaction)
             self.coordinator._expiration.changed(partition, transaction)
             if state is TransactionState.ONGOING:
                 self.coordinator._timeouts.watch(partition, transaction)

@@ -16,6 +16,7 @@ import pytest
 
 from ctrlchan.broker.coordinator.common.partitions import TopicPartition
 from ctrlchan.broker.coordinator.common.topic import Record, StoredBatch
+from ctrlchan.broker.coordinator.transaction.ids import TransactionalIds
 from ctrlchan.broker.coordinator.transaction.records import (
     record_of,
     tombstone_of,
@@ -23,7 +24,7 @@ from ctrlchan.broker.coordinator.transaction.records import (
 )
 from ctrlchan.broker.coordinator.transaction.requests import InitResult, ProducerIdentity
 from ctrlchan.broker.coordinator.transaction.states import TransactionState
-from ctrlchan.broker.coordinator.transaction.transaction import Transaction, Transition
+from ctrlchan.broker.coordinator.transaction.transaction import Transition
 from ctrlchan.errors import ErrorCode
 from tests.unit.broker.coordinator.support import START_MS
 from tests.unit.broker.coordinator.transaction.support import (
@@ -109,18 +110,18 @@ def test_a_request_that_has_come_before_a_partition_was_loaded_finds_its_ids() -
     assert not isinstance(partition, ErrorCode)
     asked, answers = threading.Event(), queue.SimpleQueue[str]()
 
-    class Transactions(dict[str, Transaction]):
+    class Ids(TransactionalIds):
         """Notes the first look at it, before anything is loaded."""
 
-        def get(self, key: str, default: object = None) -> None:  # type: ignore[override]
+        def find(self, transactional_id: str) -> None:
             asked.set()
 
     with partition:
-        partition.transactions = Transactions()
+        partition.transactions = Ids()
         asking = threading.Thread(target=lambda: answers.put(rig.coordinator.describe(ID).state))
         asking.start()
         assert asked.wait(DEADLINE)
-        partition.transactions = {}
+        partition.transactions = TransactionalIds()
         rig.put(EMPTY)
     asking.join(DEADLINE)
     assert answers.get_nowait() == "Empty"

@@ -267,7 +267,7 @@ class Transactions(RuleBasedStateMachine):
     @invariant()
     def every_id_is_consistent(self) -> None:
         for partition in self.rig.coordinator._registry.served():
-            for transaction in partition.transactions.values():
+            for transaction in partition.transactions.in_states(set(TransactionState)):
                 if transaction.pending is not None:
                     assert transaction.state in VALID_PREVIOUS[transaction.pending]
                 if transaction.state in PREPARED:
@@ -312,7 +312,7 @@ class Transactions(RuleBasedStateMachine):
             while self.rig.markers.sent:
                 self.rig.markers.write()
         for partition in self.rig.coordinator._registry.served():
-            for transaction in partition.transactions.values():
+            for transaction in partition.transactions.in_states(set(TransactionState)):
                 assert transaction.state in EXPIRABLE
                 assert transaction.pending is None
 

@@ -266,7 +266,9 @@ def test_producers_that_begin_when_the_epochs_are_exhausted(repeated: bool) -> N
             partition = rig.coordinator._registry.find(name)
             assert not isinstance(partition, ErrorCode)
             with partition:
-                partition.transactions[name].epoch = 2**15 - 2
+                transaction = partition.transactions.get(name)
+                assert transaction is not None
+                transaction.epoch = 2**15 - 2
             exhausted = ProducerIdentity(producer.producer_id, 2**15 - 2)
             results = _at_once(rig, name, [exhausted] * 3 if repeated else [None] * 3)
             assert results
