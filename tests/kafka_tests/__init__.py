@@ -21,13 +21,15 @@ class path, and the tests stay as they are:
 - ``fork_server.py``: the parent of all brokers and controllers. It has imported everything before it forks.
 
 ``build.py`` fetches the jars and compiles the harness, ``runs.py`` runs a class in a JVM of its own,
-``table.py`` prints what came out. A method has one outcome: the worst of its invocations. A method that
-fails unexpectedly is repeated once in a new JVM, as Kafka's own build does, and is counted under "again" if
-it passes then.
+``table.py`` prints what came out: methods run and passed of each class. A method has one outcome: the worst
+of its invocations. A method that does not pass as it should is repeated once in a new JVM, as Kafka's own
+build does, and is counted under "again" if it passes then. A JVM that says nothing for long is killed, with
+what its threads did in its output.
 
 ``expected.toml`` says for each class and method: runs, cannot (it looks inside a broker; not run), fails
 (with the reason). The exit status is 0 when the outcome equals the list; a method that passes, but is
 listed as failing, is a difference, too. ``python -m tests.kafka_tests --propose CLASS`` prints a class as
-the list would have it; ``--cannot`` runs the methods that cannot run, too. Logs of brokers and tests:
-``build/kafka-tests-runs/CLASS/``.
+the list would have it; ``--cannot`` runs the methods that cannot run, too. ``build/kafka-tests-runs/`` has
+the table (``report``) and for each class what it said, ``failures`` and logs of brokers (``CLASS/`` and, of
+what was repeated, ``CLASS.again/``).
 """

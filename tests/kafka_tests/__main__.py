@@ -9,13 +9,13 @@ import argparse
 import sys
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any
 
 from tests.kafka.jars import KafkaUnavailableError
 from tests.kafka_tests.build import class_path
 from tests.kafka_tests.expectations import ClassExpectation, Expectations, Outcome, read
-from tests.kafka_tests.runs import ClassRun, fork_server, run_class
+from tests.kafka_tests.runs import FOLDER, WHOLE_CLASS, ClassRun, fork_server, run_class
 from tests.kafka_tests.table import proposal, table
 
 
@@ -34,20 +34,30 @@ def main() -> int:
         path = class_path()
     except KafkaUnavailableError as error:
         sys.exit(f"error: {error}")
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    begin = time.monotonic()
     with fork_server() as socket, ThreadPoolExecutor(arguments.jobs) as pool:
         runner = _Runner(path, socket, expectations, repeat=not arguments.once, cannot=arguments.cannot)
-        runs = list(pool.map(runner.run, chosen.keys(), chosen.values()))
+        running = [pool.submit(runner.run, name, methods) for name, methods in chosen.items()]
+        runs: list[ClassRun] = []
+        try:
+            for future in as_completed(running):
+                runs.append(future.result())
+                print(f"{len(runs)} of {len(running)} classes ended", flush=True)
+        except KeyboardInterrupt:
+            print("interrupted: the table has what ended before", flush=True)
+            pool.shutdown(cancel_futures=True)
     if arguments.propose:
         print(proposal(runs, expectations))
-    print(table(runs, expectations))
-    differences = [
-        f"{run.name}.{words}"
-        for run in runs
-        for words in _expected(expectations, run.name).differences(run.outcomes, chosen[run.name])
-    ]
-    for line in differences:
-        print(f"DIFFERS: {line}")
-    return 1 if differences else 0
+    lines = [table(sorted(runs, key=lambda run: run.name), expectations)]
+    for run in runs:
+        differences = _expected(expectations, run.name).differences(run.outcomes, chosen[run.name])
+        lines += [f"DIFFERS: {run.name}.{words}" for words in differences]
+    ended_as_listed = len(lines) == 1 and len(runs) == len(running)
+    report = "\n".join(lines)
+    (FOLDER / "report").write_text(report + "\n")
+    print(f"{report}\n{(time.monotonic() - begin) / 60:.0f} minutes; this table again: {FOLDER / 'report'}")
+    return 0 if ended_as_listed else 1
 
 
 class _Runner:
@@ -66,11 +76,13 @@ class _Runner:
     def run(self, name: str, methods: frozenset[str]) -> ClassRun:
         expected = _expected(self._expectations, name)
         without = () if self._cannot else expected.cannot
-        run = self._run(name, only=methods, without=without)
+        run = self._run(name, only=methods, without=without, folder=FOLDER / name)
         # Kafka's own build repeats a test that failed, too: some of them depend on time.
-        again = [method for method in expected.runs if run.outcomes.get(method) is Outcome.FAILED]
+        wanted = expected.runs & methods if methods else expected.runs
+        again = [method for method in sorted(wanted) if run.outcomes.get(method) is not Outcome.PASSED]
         if again and self._repeat:
-            second = self._run(name, only=again)
+            second = self._run(name, only=again, folder=FOLDER / f"{name}.again")
+            run.outcomes.pop(WHOLE_CLASS, None)
             run.outcomes |= second.outcomes
             run.repeated = sum(outcome is Outcome.PASSED for outcome in second.outcomes.values())
         return run

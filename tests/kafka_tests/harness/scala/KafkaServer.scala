@@ -16,20 +16,25 @@ import kafka.log.{LogManager, UnifiedLog}
 import kafka.network.SocketServer
 import kafka.server.metadata.ZkMetadataCache
 import kafka.zk.KafkaZkClient
-import org.apache.kafka.common.TopicPartition
+import org.apache.kafka.common.{TopicPartition, Uuid}
 import org.apache.kafka.common.config.types.Password
 import org.apache.kafka.common.message.DescribeProducersRequestData
+import org.apache.kafka.common.message.ProduceRequestData
+import org.apache.kafka.common.message.ProduceRequestData.{PartitionProduceData, TopicProduceData, TopicProduceDataCollection}
 import org.apache.kafka.common.message.ListOffsetsRequestData.{ListOffsetsPartition, ListOffsetsTopic}
 import org.apache.kafka.common.message.UpdateMetadataRequestData._
 import org.apache.kafka.common.metrics.Metrics
 import org.apache.kafka.common.network.ListenerName
+import org.apache.kafka.common.protocol.Errors
+import org.apache.kafka.common.record.MemoryRecords
 import org.apache.kafka.common.requests._
 import org.apache.kafka.common.security.auth.SecurityProtocol
 import org.apache.kafka.common.utils.Time
 import org.apache.kafka.coordinator.group.GroupCoordinator
 import org.apache.kafka.metadata.BrokerState
+import org.apache.kafka.server.common.MetadataVersion
 import org.apache.kafka.server.metrics.KafkaYammerMetrics
-import org.apache.kafka.storage.internals.log.{ProducerStateEntry, ProducerStateManager}
+import org.apache.kafka.storage.internals.log.{LogAppendInfo, LogConfig, LogSegment, ProducerStateEntry, ProducerStateManager}
 import org.apache.zookeeper.client.ZKClientConfig
 import org.mockito.Mockito
 import org.mockito.invocation.InvocationOnMock
@@ -111,9 +116,16 @@ class KafkaServer(
       case (name, value) => properties.put(name, value.toString)
     }
     properties.put("broker.id", config.brokerId.toString)
+    properties.put("log.dirs", logDirs.mkString(","))
+    // The tests' own default is what Kafka 3.9 tries for 4.0.
+    if (config.interBrokerProtocolVersion.isAtLeast(MetadataVersion.IBP_4_0_IV0))
+      properties.remove("inter.broker.protocol.version")
     if (ports.nonEmpty) properties.put("listeners", ports.map { case (name, port) => s"$name://localhost:$port" }.mkString(","))
     properties
   }
+
+  /** Some tests have relative ones: relative to the folder of the test's JVM. */
+  private def logDirs: collection.Seq[File] = config.logDirs.map(new File(_).getAbsoluteFile)
 
   // -- its addresses
 
@@ -175,11 +187,13 @@ class KafkaServer(
   lazy val dataPlaneRequestProcessor: KafkaApis = Inside.of[KafkaApis] {
     case ("metadataCache", _) => metadataCache
     case ("brokerId", _) => Int.box(config.brokerId)
+    case ("clusterId", _) => clusterId
   }
 
   lazy val replicaManager: ReplicaManager = Inside.of[ReplicaManager] {
     case ("logManager", _) => logManager
     case ("localLog" | "getLog", Seq(partition: TopicPartition)) => logOf(partition)
+    case ("localLogOrException", Seq(partition: TopicPartition)) => logOf(partition).get
     case ("onlinePartition" | "getPartition", Seq(partition: TopicPartition)) =>
       metadataCache.getPartitionInfo(partition.topic, partition.partition)
         .filter(_.replicas.contains(config.brokerId)).map(partitionOf(partition, _))
@@ -209,31 +223,62 @@ class KafkaServer(
 
   lazy val logManager: LogManager = Inside.of[LogManager] {
     case ("getLog", Seq(partition: TopicPartition, _*)) => logOf(partition)
-    case ("getLog$default$2", _) => Boolean.box(false)
-    case ("liveLogDirs", _) => config.logDirs.map(new File(_))
+    case ("getOrCreateLog", Seq(partition: TopicPartition, _*)) => logOf(partition).get
+    case ("logsByTopic", Seq(topic: String)) =>
+      logDirs.flatMap(_.list()).filter(_.matches(java.util.regex.Pattern.quote(topic) + "-[0-9]+"))
+        .flatMap(name => logOf(new TopicPartition(topic, name.substring(name.lastIndexOf('-') + 1).toInt)))
+    case ("liveLogDirs", _) => logDirs
   }
 
   private def logOf(partition: TopicPartition): Option[UnifiedLog] =
-    config.logDirs.map(new File(_, partition.toString)).find(_.isDirectory).map { folder =>
+    logDirs.map(new File(_, partition.toString)).find(_.isDirectory).map { folder =>
       Inside.of[UnifiedLog] {
         case ("dir", _) => folder
         case ("topicPartition", _) => partition
         case ("logStartOffset", _) => Long.box(offsetOf(partition, ListOffsetsRequest.EARLIEST_TIMESTAMP, ListOffsetsRequest.DEBUGGING_REPLICA_ID))
         case ("logEndOffset", _) => Long.box(offsetOf(partition, ListOffsetsRequest.LATEST_TIMESTAMP, ListOffsetsRequest.DEBUGGING_REPLICA_ID))
-        case ("highWatermark", _) => Long.box(offsetOf(partition, ListOffsetsRequest.LATEST_TIMESTAMP, ListOffsetsRequest.CONSUMER_REPLICA_ID))
+        case ("highWatermark", _) => Long.box(highWatermarkOf(partition))
         case ("numberOfSegments", _) => Int.box(folder.list().count(_.endsWith(".log")))
+        case ("logSegments", _) => segmentsIn(folder)
+        case ("appendAsLeader", Seq(records: MemoryRecords, _*)) => produce(partition, records)
+        // It is up to date when a Produce is answered.
+        case ("updateHighWatermark", _) => Long.box(highWatermarkOf(partition))
         case ("producerStateManager", _) => Inside.of[ProducerStateManager] {
           case ("activeProducers", _) => activeProducers(partition)
         }
       }
     }
 
-  /** Followers answer a debugging replica, too; its latest offset is the log end offset, a consumer's the high watermark. */
+  private def segmentsIn(folder: File): java.util.List[LogSegment] =
+    folder.list().filter(_.endsWith(".log")).sorted.map { name =>
+      LogSegment.open(folder, name.stripSuffix(".log").toLong, new LogConfig(new Properties), Time.SYSTEM, true, 0, false, "")
+    }.toList.asJava
+
+  /** Followers answer a consumer's Fetch, too. */
+  private def highWatermarkOf(partition: TopicPartition): Long = {
+    val end = offsetOf(partition, ListOffsetsRequest.LATEST_TIMESTAMP, ListOffsetsRequest.DEBUGGING_REPLICA_ID)
+    val wanted = new FetchRequest.PartitionData(Uuid.ZERO_UUID, end, -1, 1, java.util.Optional.empty())
+    val request = FetchRequest.Builder.forConsumer(12, 0, 0, Collections.singletonMap(partition, wanted)).build()
+    ask[FetchResponse](request).responseData(Collections.emptyMap(), 12).get(partition).highWatermark
+  }
+
+  /** Followers answer a debugging replica, too; its latest offset is the log end offset. */
   private def offsetOf(partition: TopicPartition, timestamp: Long, replica: Int): Long = {
     val wanted = new ListOffsetsPartition().setPartitionIndex(partition.partition).setTimestamp(timestamp)
     val topic = new ListOffsetsTopic().setName(partition.topic).setPartitions(Collections.singletonList(wanted))
     val request = ListOffsetsRequest.Builder.forReplica(7, replica).setTargetTimes(Collections.singletonList(topic)).build(7)
     ask[ListOffsetsResponse](request).topics.get(0).partitions.get(0).offset
+  }
+
+  private def produce(partition: TopicPartition, records: MemoryRecords): LogAppendInfo = {
+    val data = new PartitionProduceData().setIndex(partition.partition).setRecords(records)
+    val topic = new TopicProduceData().setName(partition.topic).setPartitionData(Collections.singletonList(data))
+    val topics = new TopicProduceDataCollection(Collections.singletonList(topic).iterator)
+    val request = ProduceRequest.forCurrentMagic(
+      new ProduceRequestData().setAcks(-1).setTimeoutMs(10000).setTopicData(topics)).build()
+    val answers = ask[ProduceResponse](request).data.responses.asScala.flatMap(_.partitionResponses.asScala)
+    answers.foreach(answer => Errors.forCode(answer.errorCode).maybeThrow())
+    LogAppendInfo.UNKNOWN_LOG_APPEND_INFO
   }
 
   private def activeProducers(partition: TopicPartition): java.util.Map[java.lang.Long, ProducerStateEntry] = {
@@ -288,6 +333,8 @@ object Inside {
       override def answer(call: InvocationOnMock): Any = {
         val name = call.getMethod.getName
         if (name == "toString") s"a foreign ${kind.getSimpleName}"
+        // The call that it is an argument of is answered or throws.
+        else if (name.contains("$default$")) Mockito.RETURNS_DEFAULTS.answer(call)
         else answers.applyOrElse((name, call.getArguments.toSeq), (_: (String, Seq[Any])) => no(s"${kind.getSimpleName}.$name"))
       }
     })

@@ -16,7 +16,7 @@ import org.junit.jupiter.api.extension.ExtensionContext;
  * line the name of a method.
  */
 public final class Choice implements ExecutionCondition {
-    private static final String[] NOT_ZOOKEEPER = {"kraft", "groupProtocol=consumer", "zkMigration"};
+    private static final String[] NOT_ZOOKEEPER = {"kraft", "Type=Raft", "groupProtocol=consumer", "zkMigration"};
 
     private final boolean only;
     private final Set<String> names;

@@ -2,6 +2,7 @@ package ctrlchan;
 
 import com.fasterxml.jackson.databind.ObjectMapper;
 import java.io.IOException;
+import java.io.InputStream;
 import java.io.OutputStream;
 import java.io.PrintWriter;
 import java.io.StringWriter;
@@ -19,7 +20,10 @@ import org.junit.platform.engine.support.descriptor.MethodSource;
 import org.junit.platform.launcher.TestExecutionListener;
 import org.junit.platform.launcher.TestIdentifier;
 
-/** Writes a line of JSON for each test that ends, or fails to begin, to the file of the system property `ctrlchan.results`. */
+/**
+ * Writes a line of JSON for each test that ends, or fails to begin, to the file of the system property `ctrlchan.results`.
+ * The JVM ends when its standard input does: whoever started it has ended, then.
+ */
 public final class Results implements TestExecutionListener {
     private static final ObjectMapper JSON = new ObjectMapper();
 
@@ -32,6 +36,21 @@ public final class Results implements TestExecutionListener {
         } catch (IOException e) {
             throw new UncheckedIOException(e);
         }
+        // Tests may put another stream in its place.
+        InputStream input = System.in;
+        Thread watch = new Thread(() -> endWith(input), "ctrlchan-input");
+        watch.setDaemon(true);
+        watch.start();
+    }
+
+    private static void endWith(InputStream input) {
+        try {
+            while (input.read() >= 0)
+                ;
+        } catch (IOException e) {
+            // It has ended.
+        }
+        Runtime.getRuntime().halt(3);
     }
 
     @Override
