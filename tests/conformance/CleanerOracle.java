@@ -1,6 +1,6 @@
 // Compacts a replica's folder with Kafka's own Cleaner: reads one line from standard input and answers with one line.
 //
-//   clean <first dirty> <now> <segment bytes> <delete retention ms> <folder>  ->  ok <end offset>
+//   clean <first dirty> <now> <segment bytes> <delete retention ms> <folder>  ->  ok <first uncleanable> <end offset>, or ok nothing
 
 import java.io.BufferedReader;
 import java.io.File;
@@ -10,7 +10,9 @@ import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ScheduledFuture;
 import kafka.log.Cleaner;
+import kafka.log.LogCleanerManager;
 import kafka.log.LogToClean;
+import kafka.log.OffsetsToClean;
 import kafka.log.UnifiedLog;
 import kafka.server.BrokerTopicStats;
 import org.apache.kafka.common.TopicPartition;
@@ -44,7 +46,7 @@ public final class CleanerOracle {
         }
     }
 
-    private static long clean(String[] words) throws Exception {
+    private static String clean(String[] words) throws Exception {
         TopicPartition partition = new TopicPartition("orders", 0);
         LogConfig config = new LogConfig(Map.of(
             "cleanup.policy", "compact", "segment.bytes", words[3], "delete.retention.ms", words[4],
@@ -60,10 +62,15 @@ public final class CleanerOracle {
         Cleaner cleaner = new Cleaner(0, new SkimpyOffsetMap(1 << 20), 65536, 65536, 0.9,
             new Throttler(Double.MAX_VALUE, 300, "cleaner", "bytes", Time.SYSTEM), Time.SYSTEM,
             ignored -> BoxedUnit.UNIT);
+        OffsetsToClean offsets = LogCleanerManager.cleanableOffsets(
+            log, Option.apply(Long.parseLong(words[1])), Long.parseLong(words[2]));
         LogToClean dirty = new LogToClean(
-            partition, log, Long.parseLong(words[1]), log.activeSegment().baseOffset(), false);
-        long end = (Long) cleaner.doClean(dirty, Long.parseLong(words[2]))._1();
+            partition, log, offsets.firstDirtyOffset(), offsets.firstUncleanableDirtyOffset(), false);
+        long end = offsets.firstDirtyOffset();
+        if (dirty.cleanableBytes() > 0) {
+            end = (Long) cleaner.doClean(dirty, Long.parseLong(words[2]))._1();
+        }
         log.close();
-        return end;
+        return dirty.totalBytes() == 0 ? "nothing" : dirty.firstUncleanableOffset() + " " + end;
     }
 }

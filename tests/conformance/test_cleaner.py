@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given, settings
@@ -19,7 +20,7 @@ from ctrlchan.broker.log import dump
 from ctrlchan.broker.log._batches import read_header
 from ctrlchan.broker.log._log import Log
 from ctrlchan.broker.log.cleaner import clean, dirty_part
-from ctrlchan.broker.log.records import HEADER_BYTES, records_of
+from ctrlchan.broker.log.records import HEADER_BYTES, read_records, records_of
 from tests.conformance.java_process import JavaProcess
 from tests.kafka.requirement import require_kafka
 from tests.unit.broker.log.batches import CONTROL, LOG_APPEND_TIME, TRANSACTIONAL, PlainRecord, batch_of
@@ -35,18 +36,25 @@ TODAY = time.time_ns() // 1_000_000
 FOREVER = 2**62
 
 
+class Cleaned(NamedTuple):
+    """How far a log could be cleaned, and how far it is clean now."""
+
+    uncleanable: int
+    end: int
+
+
 class Kafka:
     """Kafka's Cleaner in a Java process (CleanerOracle.java describes the protocol of lines)."""
 
     def __init__(self) -> None:
         self._java = JavaProcess("CleanerOracle")
 
-    def clean(self, folder: Path, config: LogConfig, first_dirty: int, now_ms: int) -> int:
-        """Clean the log in the folder up to its active segment; return the end of what is clean."""
+    def clean(self, folder: Path, config: LogConfig, first_dirty: int, now_ms: int) -> Cleaned | None:
+        """Clean the log in the folder as far as that is possible; None: there is nothing that may be."""
         words = ("clean", first_dirty, now_ms, config.segment_bytes, config.delete_retention_ms, folder)
         kind, _, answer = self._java.ask(" ".join(map(str, words))).partition(" ")
         assert kind == "ok", answer
-        return int(answer)
+        return None if answer == "nothing" else Cleaned(*map(int, answer.split()))
 
     def close(self) -> None:
         self._java.close()
@@ -67,6 +75,7 @@ class Writer:
     def __init__(self, config: LogConfig) -> None:
         self.config = config
         self.sequences: dict[int, int] = {}
+        self.epochs: dict[int, int] = {}
         self.open: set[int] = set()
         self.written: list[bytes] = []
         self.end = 0
@@ -79,10 +88,18 @@ class Writer:
                 return
             self.open.discard(producer)
             key, value = struct.pack(">hh", 0, codec % 2), struct.pack(">hi", 0, 0)
-            records, codec = [PlainRecord(0, key=key, value=value)], 0
-            fields |= {"attributes": TRANSACTIONAL | CONTROL, "producer_id": producer, "producer_epoch": 0}
+            records = [PlainRecord(0, key=key, value=value)]
+            if codec > 2:  # the producer was fenced
+                self.epochs[producer] = self.epochs.get(producer, 0) + 1
+                self.sequences[producer] = 0
+            fields |= {
+                "attributes": TRANSACTIONAL | CONTROL,
+                "producer_id": producer,
+                "producer_epoch": self.epochs.get(producer, 0),
+            }
+            codec = 0
         elif kind != "plain":
-            fields |= {"producer_id": producer, "producer_epoch": 0}
+            fields |= {"producer_id": producer, "producer_epoch": self.epochs.get(producer, 0)}
             fields["base_sequence"] = self.sequences.get(producer, 0)
             self.sequences[producer] = fields["base_sequence"] + len(pairs)
             if kind == "transaction":
@@ -110,14 +127,16 @@ class Writer:
         log.close()
 
 
-def ours(folder: Path, config: LogConfig, first_dirty: int, now_ms: int) -> int:
+def ours(folder: Path, config: LogConfig, first_dirty: int, now_ms: int) -> Cleaned | None:
     log = Log(folder, config, clean=True, producer_expiration_ms=FOREVER)
     log.update_high_watermark(log.end_offset)
     dirty = dirty_part(log, first_dirty, now_ms)
-    assert dirty is not None
-    end = clean(log, dirty, memory=1 << 20, now_ms=now_ms)
+    cleaned = None
+    if dirty is not None:
+        end = clean(log, dirty, memory=1 << 20, now_ms=now_ms) if dirty.cleanable_bytes else first_dirty
+        cleaned = Cleaned(dirty.first_uncleanable, end)
     log.close()
-    return end
+    return cleaned
 
 
 def contents(folder: Path) -> dict[str, object]:
@@ -173,13 +192,80 @@ def test_our_segments_are_kafkas(
                 writer.append_to(folder)
             writer.written.clear()
             now += later
-            end = ours(folders[0], config, clean_up_to, now)
-            assert end == kafka.clean(folders[1], config, clean_up_to, now)
+            cleaned = ours(folders[0], config, clean_up_to, now)
+            assert cleaned == kafka.clean(folders[1], config, clean_up_to, now)
             assert contents(folders[0]) == contents(folders[1])
-            clean_up_to = end
+            assert cleaned is not None
+            clean_up_to = cleaned.end
         damage = [
             row for path in dump.files_of(root / "ours") for row in dump.dump_file(path) if "damage" in row
         ]
         assert damage == []
     finally:
         shutil.rmtree(root)
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["plain", "producer", "transaction", "transaction", "marker"]),
+        st.integers(1, 5), PAIRS, st.integers(0, 4),
+    ),
+    min_size=1, max_size=12,
+)  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(STEPS, st.sampled_from([0, 500, 1500])), min_size=2, max_size=6))
+def test_transactions_that_go_on_while_the_log_is_cleaned(
+    kafka: Kafka, rounds: list[tuple[list[tuple[str, int, list[tuple[bytes, bytes | None]], int]], int]]
+) -> None:
+    """Open ones stop the cleaner; aborted data goes, markers later; the last batches of producers stay."""
+    root = Path(tempfile.mkdtemp())
+    folders = root / "ours" / "orders-0", root / "kafka" / "orders-0"
+    writer, now, clean_up_to = Writer(SMALL_SEGMENTS), TODAY, 0
+    try:
+        for steps, later in [*rounds, ([], 1500), ([], 1500), ([], 1500)]:
+            for step in steps:
+                writer.add(*step)
+            if not steps:
+                # Everything may be cleaned now, and once more when markers and tombstones are old.
+                writer.end_transactions()
+            writer.add("plain", 1, [(b"a", b"1")], 0)
+            for folder in folders:
+                writer.append_to(folder)
+            writer.written.clear()
+            now += later
+            before = committed(folders[0])
+            cleaned = ours(folders[0], SMALL_SEGMENTS, clean_up_to, now)
+            assert cleaned == kafka.clean(folders[1], SMALL_SEGMENTS, clean_up_to, now)
+            assert contents(folders[0]) == contents(folders[1])
+            assert committed(folders[0]) == before
+            clean_up_to = clean_up_to if cleaned is None else cleaned.end
+    finally:
+        shutil.rmtree(root)
+
+
+def committed(folder: Path) -> dict[bytes | None, bytes | None]:
+    """Return the newest value of each key that a reader of committed records sees, without tombstones."""
+    log = Log(folder, SMALL_SEGMENTS, clean=True, producer_expiration_ms=FOREVER)
+    log.update_high_watermark(log.end_offset)
+    stable = log.stable_offset
+    aborted = log.aborted_entries(0, log.end_offset)
+    log.close()
+    newest: dict[bytes | None, bytes | None] = {}
+    for path in sorted(folder.glob("*.log")):
+        data, position = path.read_bytes(), 0
+        while position < len(data):
+            header = read_header(data, position)
+            batch = data[position : position + header.size]
+            position += header.size
+            if header.attributes & CONTROL or header.base_offset >= stable:
+                continue
+            if header.attributes & TRANSACTIONAL and any(
+                one.producer_id == header.producer_id
+                and one.first_offset <= header.base_offset <= one.last_offset
+                for one in aborted
+            ):
+                continue
+            newest |= {record.key: record.value for record in read_records(batch)}
+    return {key: value for key, value in newest.items() if value is not None}
