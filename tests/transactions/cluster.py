@@ -17,7 +17,15 @@ from ctrlchan.peers.messages import duration
 from tests.kafka.waiting import wait_until
 from tests.transactions.requests import Address, Connections, make_part
 
-__all__ = ["BROKERS", "KEYS", "PARTITIONS", "SharedCluster"]
+__all__ = [
+    "BROKERS",
+    "KEYS",
+    "KEYS_TOPIC",
+    "PARTITIONS",
+    "SharedCluster",
+    "committed_offsets",
+    "find_coordinator",
+]
 
 BROKERS: Final = (1, 2, 3)
 #: Of a history.
@@ -113,12 +121,7 @@ class SharedCluster:
 
     def coordinator(self, key: str, kind: int) -> Address | None:
         """Return the coordinator of a group (0) or a transaction (1), as a broker that answers knows it."""
-        with suppress(OSError):
-            answer = self._connections.ask(
-                self._any(), "find_coordinator", time.monotonic() + 5, key=key, key_type=kind
-            )
-            return None if answer.error_code.value else (answer.host, answer.port)
-        return None
+        return find_coordinator(self._any(), key, kind)
 
     def leader_id(self, topic: str, partition: int) -> int | None:
         """Return the id of the leader of a partition."""
@@ -200,29 +203,7 @@ class SharedCluster:
 
         def stable() -> dict[int, int] | None:
             coordinator = self.coordinator(group, 0)
-            if coordinator is None:
-                return None
-            with suppress(OSError):
-                topic = make_part(
-                    "offset_fetch",
-                    "OffsetFetchRequestTopic",
-                    name=KEYS_TOPIC,
-                    partition_indexes=tuple(range(KEYS)),
-                )
-                answer = self._connections.ask(
-                    coordinator,
-                    "offset_fetch",
-                    time.monotonic() + 5,
-                    group_id=group,
-                    topics=(topic,),
-                    require_stable=True,
-                )
-                if answer.error_code.value:
-                    return None
-                partitions = answer.topics[0].partitions
-                if all(one.error_code.value == 0 for one in partitions):
-                    return {int(one.partition_index): int(one.committed_offset) for one in partitions}
-            return None
+            return None if coordinator is None else committed_offsets(self._connections, coordinator, group)
 
         return wait_until(stable, timeout=_SECONDS, what=f"no transaction holds back offsets of {group}")
 
@@ -273,6 +254,33 @@ class SharedCluster:
             if not any(one.error_code.value for one in answer.topics):
                 return answer
         return None
+
+
+def find_coordinator(broker: Address, key: str, kind: int) -> Address | None:
+    """Return the coordinator of a group (0) or a transaction (1) as a broker knows it, if it does."""
+    connections = Connections()
+    try:
+        answer = connections.ask(broker, "find_coordinator", time.monotonic() + 5, key=key, key_type=kind)
+    except OSError:
+        return None
+    finally:
+        connections.close()
+    return None if answer.error_code.value else (answer.host, answer.port)
+
+
+def committed_offsets(connections: Connections, coordinator: Address, group: str) -> dict[int, int] | None:
+    """Return a group's offsets by partition of the topic of keys; None: they are not stable, or not there."""
+    topic = make_part(
+        "offset_fetch", "OffsetFetchRequestTopic", name=KEYS_TOPIC, partition_indexes=tuple(range(2 * KEYS))
+    )
+    fields = {"group_id": group, "topics": (topic,), "require_stable": True}
+    try:
+        answer = connections.ask(coordinator, "offset_fetch", time.monotonic() + 5, **fields)
+    except OSError:
+        return None
+    if answer.error_code.value or any(one.error_code.value for one in answer.topics[0].partitions):
+        return None
+    return {int(one.partition_index): int(one.committed_offset) for one in answer.topics[0].partitions}
 
 
 def _partition_of(key: str, kind: int) -> tuple[str, int]:

@@ -7,16 +7,24 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from ctrlchan.embedded.batches import Producer
 from ctrlchan.errors import ErrorCode
 from ctrlchan.peers.messages import duration
-from tests.transactions.cluster import KEYS_TOPIC, SharedCluster
+from tests.transactions.cluster import KEYS_TOPIC
 from tests.transactions.requests import Address, Connections, make_part
 from tests.unit.broker.log.batches import PlainRecord, batch_of
 
-__all__ = ["TIMEOUT", "Outcome", "PlainProducer", "Request", "Transaction", "TransactionalProducer"]
+__all__ = [
+    "TIMEOUT",
+    "Brokers",
+    "Outcome",
+    "PlainProducer",
+    "Request",
+    "Transaction",
+    "TransactionalProducer",
+]
 
 #: Seconds after which the coordinator aborts a transaction.
 TIMEOUT: Final = 1.5
@@ -52,6 +60,22 @@ _FENCED: Final = (
 )
 
 
+class Brokers(Protocol):
+    """Where requests go. ``is_stopped``: a broker may not answer for a while."""
+
+    @property
+    def is_stopped(self) -> bool: ...
+
+    def leader(self, topic: str, partition: int) -> Address | None:
+        """Return the leader of a partition, if there is one."""
+
+    def coordinator(self, key: str, kind: int) -> Address | None:
+        """Return the coordinator of a group (0) or a transaction (1), if there is one."""
+
+    def read_producer_id(self) -> tuple[int, int]:
+        """Return the id and the epoch of a producer without transactions."""
+
+
 class Outcome(Enum):
     """How a transaction ends. UNKNOWN: its producer asked for a commit, and had no answer."""
 
@@ -75,9 +99,9 @@ class Transaction:
     outcome: Outcome = Outcome.OPEN
     sent: dict[int, list[tuple[bytes, bool]]] = field(default_factory=dict)
     offset: tuple[int, bool] | None = None
-
-    def acknowledged(self, partition: int) -> list[bytes]:
-        return [value for value, known in self.sent.get(partition, ()) if known]
+    #: When the request for the offset was answered, and whether it was sent several times until then.
+    offset_at: float = 0.0
+    offset_was_repeated: bool = False
 
 
 @dataclass
@@ -96,7 +120,7 @@ class Request:
 class _Client:
     """Sends requests one after the other; those without an answer again, before any other."""
 
-    def __init__(self, cluster: SharedCluster, note: Callable[[str], None]) -> None:
+    def __init__(self, cluster: Brokers, note: Callable[[str], None]) -> None:
         self.requests: deque[Request] = deque()
         self._cluster = cluster
         self._note = note
@@ -186,7 +210,7 @@ _OF_TRANSACTION: Final = -2
 class PlainProducer(_Client):
     """An idempotent producer without transactions. ``sent``: as in ``Transaction``."""
 
-    def __init__(self, cluster: SharedCluster, note: Callable[[str], None], topic: str) -> None:
+    def __init__(self, cluster: Brokers, note: Callable[[str], None], topic: str) -> None:
         super().__init__(cluster, note)
         self.sent: dict[int, list[tuple[bytes, bool]]] = {}
         self._topic = topic
@@ -216,13 +240,14 @@ class TransactionalProducer(_Client):
 
     def __init__(
         self,
-        cluster: SharedCluster,
+        cluster: Brokers,
         note: Callable[[str], None],
         transactional_id: str,
         topic: str,
         group: str,
         began: Callable[[str], Transaction],
         initialised: Callable[[TransactionalProducer, bool], None],
+        timeout: float = TIMEOUT,
     ) -> None:
         super().__init__(cluster, note)
         self.transactional_id = transactional_id
@@ -234,6 +259,7 @@ class TransactionalProducer(_Client):
         self.meets_zombies = False
         self._topic, self._group = topic, group
         self._began, self._initialised = began, initialised
+        self._timeout = timeout
         self._former: tuple[int, int] | None = None
         self._sequences: dict[int, int] = {}
         self._added: set[tuple[str, int]] = set()
@@ -253,7 +279,7 @@ class TransactionalProducer(_Client):
             (self.transactional_id, _OF_TRANSACTION),
             {
                 "transactional_id": self.transactional_id,
-                "transaction_timeout": duration(TIMEOUT),
+                "transaction_timeout": duration(self._timeout),
                 "producer_id": expected[0],
                 "producer_epoch": expected[1],
             },
@@ -334,35 +360,36 @@ class TransactionalProducer(_Client):
         def then(_: Any) -> None:
             self._succeed()
             transaction.offset = offset, True
+            transaction.offset_at = time.monotonic()
+            transaction.offset_was_repeated |= request.perhaps_done
 
-        self.requests.append(
-            Request(
-                "txn_offset_commit",
-                (self._group, _OF_GROUP),
-                {
-                    "transactional_id": self.transactional_id,
-                    "group_id": self._group,
-                    "producer_id": producer_id,
-                    "producer_epoch": epoch,
-                    "generation_id": -1,
-                    "member_id": "",
-                    "group_instance_id": None,
-                    "topics": (
-                        make_part(
-                            "txn_offset_commit",
-                            "TxnOffsetCommitRequestTopic",
-                            name=KEYS_TOPIC,
-                            partitions=partitions,
-                        ),
+        request = Request(
+            "txn_offset_commit",
+            (self._group, _OF_GROUP),
+            {
+                "transactional_id": self.transactional_id,
+                "group_id": self._group,
+                "producer_id": producer_id,
+                "producer_epoch": epoch,
+                "generation_id": -1,
+                "member_id": "",
+                "group_instance_id": None,
+                "topics": (
+                    make_part(
+                        "txn_offset_commit",
+                        "TxnOffsetCommitRequestTopic",
+                        name=KEYS_TOPIC,
+                        partitions=partitions,
                     ),
-                },
-                lambda answer: max(
-                    int(one.error_code.value) for topic in answer.topics for one in topic.partitions
                 ),
-                then,
-                before,
-            )
+            },
+            lambda answer: max(
+                int(one.error_code.value) for topic in answer.topics for one in topic.partitions
+            ),
+            then,
+            before,
         )
+        self.requests.append(request)
 
     def end(self, commits: bool) -> None:
         """Queue the end of the transaction."""
@@ -450,7 +477,7 @@ class TransactionalProducer(_Client):
         transaction = self.transaction
         if code not in _FENCED:
             super()._failed(request, code)
-        is_late = transaction is not None and time.monotonic() - transaction.began > TIMEOUT * 0.9
+        is_late = transaction is not None and time.monotonic() - transaction.began > self._timeout * 0.9
         # A coordinator that has moved does not know the last epoch: a request to go on with it is refused.
         has_moved = request.api == "init_producer_id"
         reasons = is_late or self.may_be_fenced or self.meets_zombies or has_moved

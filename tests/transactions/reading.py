@@ -29,7 +29,7 @@ class Batch(NamedTuple):
 
 
 class View(NamedTuple):
-    """An answer to a Fetch from the begin of a partition. ``visible``: what a reader of it sees."""
+    """A partition from its begin, as the last answer to a Fetch has it. ``visible``: what a reader sees."""
 
     high_watermark: int
     last_stable_offset: int
@@ -40,31 +40,42 @@ class View(NamedTuple):
 def read(
     connections: Connections, leader: Address, topic: str, partition: int, committed: bool, deadline: float
 ) -> View | int:
-    """Return what a Fetch answers, or its error. Raises OSError when there is no answer."""
-    asked = make_part(
-        "fetch", "FetchPartition", partition=partition, fetch_offset=0, partition_max_bytes=_MAX_BYTES
-    )
-    answer = connections.ask(
-        leader,
-        "fetch",
-        deadline,
-        replica_id=-1,
-        max_wait=duration(0),
-        min_bytes=0,
-        isolation_level=int(committed),
-        topics=(make_part("fetch", "FetchTopic", topic=topic, partitions=(asked,)),),
-        forgotten_topics_data=(),
-    )
-    found = answer.responses[0].partitions[0]
-    if found.error_code.value:
-        return int(found.error_code.value)
-    batches = list(_batches(bytes(found.records or b"")))
-    return View(
-        int(found.high_watermark),
-        int(found.last_stable_offset),
-        batches,
-        list(_visible(batches, found.aborted_transactions or ())),
-    )
+    """Return what is read from the begin to the end, or an error. Raises OSError when there is no answer."""
+    view = View(0, 0, [], [])
+    offset = 0
+    while True:
+        asked = make_part(
+            "fetch",
+            "FetchPartition",
+            partition=partition,
+            fetch_offset=offset,
+            partition_max_bytes=_MAX_BYTES,
+        )
+        answer = connections.ask(
+            leader,
+            "fetch",
+            deadline,
+            replica_id=-1,
+            max_wait=duration(0),
+            min_bytes=0,
+            isolation_level=int(committed),
+            topics=(make_part("fetch", "FetchTopic", topic=topic, partitions=(asked,)),),
+            forgotten_topics_data=(),
+        )
+        found = answer.responses[0].partitions[0]
+        if found.error_code.value:
+            return int(found.error_code.value)
+        # An answer of Kafka has records of one segment.
+        batches = list(_batches(bytes(found.records or b"")))
+        view = View(
+            int(found.high_watermark),
+            int(found.last_stable_offset),
+            view.batches + batches,
+            view.visible + list(_visible(batches, found.aborted_transactions or ())),
+        )
+        if not batches:
+            return view
+        offset = batches[-1].last_offset + 1
 
 
 def unfinished(batches: Sequence[Batch], below: int) -> list[Batch]:
