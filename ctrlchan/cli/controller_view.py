@@ -55,11 +55,11 @@ def _head(status: Mapping[str, Any]) -> list[str]:
         first += " is not the controller"
     zookeeper = status["zookeeper"]
     answered = f"answered {zookeeper['silent_for']:.1f} s ago" if zookeeper["connected"] else "not connected"
+    nodes = "nodes in memory" if zookeeper.get("in_memory") else f"ZooKeeper {zookeeper['servers']}"
     events = status["events"]
     return [
         first,
-        f"ZooKeeper {zookeeper['servers']}: {answered}; event loop {events['state']}, "
-        f"{events['waiting']:,} events wait",
+        f"{nodes}: {answered}; event loop {events['state']}, {events['waiting']:,} events wait",
     ]
 
 

@@ -135,14 +135,21 @@ def test_no_word_of_zookeeper_where_there_is_none() -> None:
 
 def test_controller_status_shows_the_cluster() -> None:
     with running("--brokers", "1", "--port", "0", "--topic", "orders:7") as (_, printed):
-        status = [sys.executable, "-m", "ctrlchan", "controller", "status", "--json"]
-        address = [] if printed["page"] == "http://127.0.0.1:9404/" else [printed["page"].rstrip("/")]
+        status = [sys.executable, "-m", "ctrlchan", "controller", "status"]
+        if printed["page"] != "http://127.0.0.1:9404/":
+            status.append(printed["page"].rstrip("/"))
+
+        def shown(*options: str) -> str:
+            command = [*status, *options]
+            return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
 
         def partitions() -> int:
-            ran = subprocess.run([*status, *address], capture_output=True, text=True, timeout=60, check=True)
-            return int(json.loads(ran.stdout)["figures"]["partitions"])
+            return int(json.loads(shown("--json"))["figures"]["partitions"])
 
         wait_until(lambda: partitions() == 7, what="the status shows the topic", timeout=60)
+        text = shown()
+        assert "nodes in memory: answered" in text
+        assert "ZooKeeper" not in text
 
 
 @contextmanager

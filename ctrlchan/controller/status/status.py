@@ -91,7 +91,7 @@ class ControllerStatus:
             "active_since": controller.active_since if cluster["active"] else None,
             "inter_broker_protocol": controller.config.inter_broker_protocol,
             "endpoints": [str(endpoint) for endpoint in controller.endpoints],
-            "zookeeper": _zookeeper(controller.config.zookeeper, session),
+            "zookeeper": _zookeeper(controller.config, session),
             "events": {"state": loop.state.name.replace("_", " ").lower(), "waiting": loop.queue_size},
             "busy": busy,
             **cluster,
@@ -248,10 +248,12 @@ def _queue(broker_id: int, channel: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _zookeeper(servers: str, session: Any) -> dict[str, Any]:
+def _zookeeper(config: ControllerConfig, session: Any) -> dict[str, Any]:
     connected = session is not None and session.is_connected
     return {
-        "servers": servers,
+        "servers": config.zookeeper,
+        # The controller that nobody is shown is that of an EmbeddedCluster without ZooKeeper.
+        "in_memory": not config.announced,
         "connected": connected,
         "silent_for": session.silent_for() if connected else None,
     }

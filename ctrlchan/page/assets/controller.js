@@ -96,8 +96,9 @@ function head(status) {
   } else if (status.active_controller_id !== null) {
     lines.push(`The controller is ${status.active_controller_id}`);
   }
-  const { servers, connected, silent_for: silent } = status.zookeeper;
-  lines.push(`ZooKeeper ${servers}: ${connected ? `answered ${silent.toFixed(1)} s ago` : "not connected"}`);
+  const { servers, in_memory: inMemory, connected, silent_for: silent } = status.zookeeper;
+  const nodes = inMemory ? "Nodes in memory" : `ZooKeeper ${servers}`;
+  lines.push(`${nodes}: ${connected ? `answered ${silent.toFixed(1)} s ago` : "not connected"}`);
   const answers = status.endpoints.join(", ") || "no listener";
   lines.push(`${answers} · inter-broker protocol ${status.inter_broker_protocol}`);
   lines.push(`Event loop: ${status.events.state}, ${count(status.events.waiting)} events wait`);
@@ -163,7 +164,7 @@ function malformed(kinds) {
     .flatMap(Object.entries)
     .map(([path, reason]) => ({ key: path, cells: [path, h("span", { class: "bad" }, reason)] }));
   const columns = [["Path", "name"], ["Reason", "name"]];
-  return section("Nodes in ZooKeeper that cannot be read", columns, rows.slice(0, LISTED), rows.length);
+  return section("Nodes that cannot be read", columns, rows.slice(0, LISTED), rows.length);
 }
 
 function recent(lines) {

@@ -23,7 +23,12 @@ def test_a_controller_with_nothing_to_do() -> None:
     assert status["active"]
     assert not status["busy"]
     assert (status["controller_id"], status["epoch"], status["cluster_id"]) == (1000, 7, "test")
-    assert status["zookeeper"] == {"servers": "localhost:2181/kafka", "connected": True, "silent_for": 0.25}
+    assert status["zookeeper"] == {
+        "servers": "localhost:2181/kafka",
+        "in_memory": False,
+        "connected": True,
+        "silent_for": 0.25,
+    }
     assert status["endpoints"] == ["PLAINTEXT://here:9090"]
     assert status["events"] == {"state": "idle", "waiting": 0}
     assert (status["offline"], status["reassignments"], status["deletions"]) == ([], [], [])

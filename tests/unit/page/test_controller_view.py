@@ -103,6 +103,14 @@ def test_what_the_controller_is_doing(driver: Chrome) -> None:
 
 
 @in_a_browser
+def test_nodes_in_memory_are_not_called_zookeeper(driver: Chrome) -> None:
+    status = described()
+    text = show(driver, status | {"zookeeper": status["zookeeper"] | {"in_memory": True}})
+    assert "Nodes in memory: answered 0.3 s ago" in text
+    assert "ZooKeeper" not in text
+
+
+@in_a_browser
 def test_an_idle_controller_has_no_empty_tables(driver: Chrome) -> None:
     with local_controller() as controller:
         text = show(driver, controller.describe())
