@@ -91,6 +91,20 @@ def test_a_clean_log_without_snapshots_is_not_read(folder: Path) -> None:
     assert snapshots(folder) == [10, 20, 25]
 
 
+def test_snapshots_of_no_segment_are_removed_at_the_start(folder: Path) -> None:
+    log = opened(folder)
+    for sequence in range(25):
+        send(log, sequence)
+    log.close()
+    for offset in (5, 15):
+        (folder / f"{offset:020d}.snapshot").write_bytes((folder / f"{20:020d}.snapshot").read_bytes())
+    log = opened(folder, clean=True)
+    # The last one, of the close in order, is above the active segment's begin, and stays.
+    assert snapshots(folder) == [10, 20, 25]
+    [producer] = log.producer_states()
+    assert producer.batches[-1].last_sequence == 24
+
+
 def test_truncation_takes_producers_back(folder: Path) -> None:
     log = Log(folder, SMALL)
     for sequence in range(25):

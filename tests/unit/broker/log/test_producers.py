@@ -113,6 +113,36 @@ def test_epochs() -> None:
     assert states.producers()[0].epoch == 2
 
 
+def test_sequences_begin_again_with_the_epoch_of_a_marker() -> None:
+    states = ProducerStates()
+    for sequence in (0, 1):
+        assert append(states, data_batch(7, sequence, sequence, attributes=TRANSACTIONAL)) == APPENDED
+    assert append(states, marker_batch(7, 2, ABORT, epoch=1), Origin.COORDINATOR).completed_txn == (0, True)
+    for epoch in (1, 2):
+        assert append(states, data_batch(7, 2, 3, epoch=epoch, attributes=TRANSACTIONAL)) == OUT_OF_ORDER
+    old = append(states, data_batch(7, 2, 3, attributes=TRANSACTIONAL))
+    assert old == Appended(ErrorCode.INVALID_PRODUCER_EPOCH, None, None)
+    assert append(states, data_batch(7, 0, 3, epoch=1, attributes=TRANSACTIONAL)) == APPENDED
+    [state] = states.producers()
+    assert (state.epoch, state.batches) == (1, [CachedBatch(0, 0, 3, 3, 1000)])
+    assert states.first_undecided_offset() == 3
+
+
+def test_what_follows_the_largest_sequence_is_0() -> None:
+    states = ProducerStates()
+    assert append(states, data_batch(7, LAST_SEQUENCE, 735, epoch=15), Origin.REPLICATION) == APPENDED
+    assert append(states, data_batch(7, 1, 1235, epoch=15)) == OUT_OF_ORDER
+    assert append(states, data_batch(7, 0, 1235, epoch=15)) == APPENDED
+
+
+def test_offsets_of_groups_have_any_sequence() -> None:
+    states = ProducerStates()
+    for offset in (99, 100):
+        batch = data_batch(7, -1, offset, attributes=TRANSACTIONAL)
+        assert append(states, batch, Origin.COORDINATOR) == APPENDED
+    assert states.first_undecided_offset() == 99
+
+
 def test_batches_without_a_producer_change_nothing() -> None:
     states = ProducerStates()
     assert append(states, data_batch(-1, -1, 0)) == APPENDED
