@@ -32,6 +32,8 @@ _LOG = logging.getLogger("ctrlchan.broker")
 _LINES = LogRateLimit()
 
 _SEVERAL_KEYS_SINCE: Final = 4
+#: Share groups have no coordinator yet.
+_SHARES_SINCE: Final = 6
 _NOT_AVAILABLE_TEXT: Final = "The coordinator is not available."
 
 #: Seconds that a client waits for leaders of a topic that it lets be created.
@@ -76,7 +78,10 @@ def _handle(core: StoringCore, request: Request) -> Reply | Future[Reply]:
 def _answer(core: StoringCore, request: Request, messages: ClientMessages, body: Any, key_type: int) -> Reply:
     several = request.version >= _SEVERAL_KEYS_SINCE
     keys = body.coordinator_keys if several else (body.key,)
-    found = [_find(core, request.context.listener, key_type, key) for key in keys]
+    if key_type == _Type.SHARE and request.version >= _SHARES_SINCE:
+        found = [_NOT_AVAILABLE] * len(keys)
+    else:
+        found = [_find(core, request.context.listener, key_type, key) for key in keys]
     if not several:
         [one] = found
         # Kafka's message of a success.

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Iterable, Mapping
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from time import monotonic
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 from ctrlchan.controller.server.core import ServerCore
 from ctrlchan.controller.server.metadata import ControllerMetadata
@@ -26,6 +29,9 @@ __all__ = ["API"]
 
 #: ``CoordinatorType`` -> the topic whose partitions are led by the coordinators.
 _TOPICS: Final[Mapping[int, str]] = {0: OFFSETS_TOPIC, 1: TRANSACTIONS_TOPIC}
+_SHARE: Final = 2
+#: Share groups have no coordinator yet.
+_SHARES_SINCE: Final = 6
 _SEVERAL_KEYS_SINCE: Final = 4
 
 _LOG: Final = logging.getLogger("ctrlchan.controller")
@@ -38,6 +44,10 @@ _TYPE: Final = struct.Struct(">b")
 _SECONDS: Final = 5.0
 _LONGEST_KEY: Final = 2**15 - 1
 
+_LOCK: Final = threading.Lock()
+#: The topics that a thread asks brokers for.
+_ASKED: Final[WeakKeyDictionary[ServerCore, set[str]]] = WeakKeyDictionary()
+
 
 def _handle(core: ServerCore, request: Request) -> Reply:
     messages = ClientMessages("find_coordinator", request.version)
@@ -49,10 +59,16 @@ def _handle(core: ServerCore, request: Request) -> Reply:
     cluster = core.cluster()
     with cluster.metadata.state.lock:
         nodes = {node.id: node for node in cluster.metadata.nodes(request.context.listener)}
-        found = [_fields(cluster.metadata, nodes, topic, key) for key in keys]
+        if topic is not None:
+            found = [_fields(cluster.metadata, nodes, topic, key) for key in keys]
+        elif key_type == _SHARE and messages.version >= _SHARES_SINCE:
+            found = [_none(KioError.coordinator_not_available)] * len(keys)
+        else:
+            found = [_none(KioError.invalid_request)] * len(keys)
         is_missing = topic is not None and cluster.metadata.topic_row(topic) is None
-    if is_missing and keys:
-        _let_create((node for node in nodes.values() if node.id != core.id), key_type, keys[0])
+    if is_missing and topic is not None and keys:
+        brokers = [node for node in nodes.values() if node.id != core.id]
+        _let_create(core, topic, partial(_ask, brokers, key_type, keys[0]))
     if not several:
         return Reply(messages.response(**found[0]))
     coordinators = (
@@ -67,11 +83,7 @@ API: Api[ServerCore] = Api(
 )
 
 
-def _fields(
-    metadata: ControllerMetadata, nodes: Mapping[int, Node], topic: str | None, key: str
-) -> dict[str, Any]:
-    if topic is None:
-        return _none(KioError.invalid_request)
+def _fields(metadata: ControllerMetadata, nodes: Mapping[int, Node], topic: str, key: str) -> dict[str, Any]:
     if metadata.topic_row(topic) is None:
         return _none(KioError.coordinator_not_available)
     rows = metadata.state.rows_of_topic(topic)
@@ -92,7 +104,33 @@ def _none(error: KioError) -> dict[str, Any]:
     return {"error_code": error, "error_message": None, "node_id": -1, "host": "", "port": -1}
 
 
-def _let_create(brokers: Iterable[Node], key_type: int, key: str) -> None:
+def _let_create(core: ServerCore, topic: str, ask: Callable[[], None]) -> None:
+    """Call `ask` on a thread of its own, unless a thread asks for this topic already.
+
+    A broker that does not answer keeps no client waiting, and no thread that handles requests.
+    """
+    with _LOCK:
+        asked = _ASKED.setdefault(core, set())
+        if topic in asked:
+            return
+        asked.add(topic)
+
+    def run() -> None:
+        try:
+            ask()
+        finally:
+            with _LOCK:
+                asked.discard(topic)
+
+    try:
+        threading.Thread(target=run, name="coordinator-topics", daemon=True).start()
+    except RuntimeError as error:
+        with _LOCK:
+            asked.discard(topic)
+        _LOG.warning("FindCoordinator: no broker is asked for %s: %s", topic, error)
+
+
+def _ask(brokers: Iterable[Node], key_type: int, key: str) -> None:
     """Ask brokers for the coordinator of `key`, until one answers: it lets the topic be created."""
     encoded = key.encode()
     if len(encoded) > _LONGEST_KEY:

@@ -124,7 +124,19 @@ def test_the_leader_of_the_transactions_partition(broker: GroupBroker, version: 
         assert getattr(one, "error_message", "") == ("NONE" if version < 4 else "")
 
 
-@pytest.mark.parametrize("key_type", [SHARES, 3, -1])
-def test_other_types_are_refused(broker: GroupBroker, key_type: int) -> None:
-    [found] = find(broker, 6, "key", key_type=key_type)
-    assert fields(found) == (ErrorCode.INVALID_REQUEST, -1, "", -1)
+@pytest.mark.parametrize(
+    ("version", "key_type", "error"),
+    [
+        (1, SHARES, ErrorCode.INVALID_REQUEST),
+        (3, SHARES, ErrorCode.INVALID_REQUEST),
+        (4, SHARES, ErrorCode.INVALID_REQUEST),
+        (5, SHARES, ErrorCode.INVALID_REQUEST),
+        # Share groups have no coordinator yet.
+        (6, SHARES, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (6, 3, ErrorCode.INVALID_REQUEST),
+        (6, -1, ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_other_types_are_refused(broker: GroupBroker, version: int, key_type: int, error: ErrorCode) -> None:
+    [found] = find(broker, version, "key", key_type=key_type)
+    assert fields(found) == (error, -1, "", -1)
