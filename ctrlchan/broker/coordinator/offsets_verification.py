@@ -56,6 +56,7 @@ class OffsetsVerification:
         producer = ProducerIdentity(request.producer_id, request.producer_epoch)
 
         def verified(errors: Mapping[TopicPartition, ErrorCode]) -> None:
-            then(errors.get(partition, ErrorCode.NONE), guard)
+            # An answer without the partition confirms nothing.
+            then(errors.get(partition, ErrorCode.NETWORK_EXCEPTION), guard)
 
         self.verifier.verify(request.transactional_id, producer, [partition], verified)
