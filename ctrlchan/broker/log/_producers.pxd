@@ -110,6 +110,7 @@ cdef class ProducerStates:
     cdef Verifications verifications
 
     cdef Producer* find(self, int64_t producer_id) noexcept nogil
+    cdef bint copy_or_begin(self, int64_t producer_id, Producer* producer) noexcept nogil
     cdef int check(
         self, const uint8_t* data, const Batch* batch, int origin, int64_t guard, ProducerUpdate* update
     ) noexcept nogil

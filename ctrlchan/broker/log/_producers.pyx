@@ -122,6 +122,59 @@ cdef bint is_expired(const Producer* producer, int64_t now_ms, int64_t expiratio
     return producer.txn_first_offset == NO_OFFSET and age >= expiration_ms
 
 
+cdef bint find_duplicate(const Batch* batch, int32_t last, ProducerUpdate* update) noexcept nogil:
+    """Return whether ``update.producer`` has appended the batch before; ``update`` says where. ``last``: its last number."""
+    cdef const Producer* producer = &update.producer
+    cdef const KeptBatch* kept
+    cdef int i
+    if batch.producer_epoch != producer.epoch:
+        return False
+    for i in range(producer.kept):
+        kept = &producer.batches[i]
+        if kept.last_sequence == last and first_sequence(kept) == batch.base_sequence:
+            update.is_duplicate = True
+            update.duplicate_last_offset = kept.last_offset
+            update.duplicate_first_offset = kept.last_offset - kept.offset_delta
+            update.duplicate_timestamp = kept.timestamp
+            return True
+    return False
+
+
+cdef inline bint lacks_guard(
+    const Producer* producer, const Batch* batch, const Verification* verification, int64_t guard
+) noexcept nogil:
+    """Return whether a batch would begin a transaction without the guard of the producer's verification."""
+    return (
+        batch.attributes & (TRANSACTIONAL | CONTROL) == TRANSACTIONAL
+        and producer.txn_first_offset == NO_OFFSET
+        and (verification == NULL or verification.guard != guard)
+    )
+
+
+cdef inline bint is_next(const Producer* producer, const Batch* batch, const Verification* verification) noexcept nogil:
+    """Return whether a client's batch has the sequence number that follows."""
+    if verification != NULL and batch.base_sequence > verification.lowest_sequence:
+        return False
+    # A producer that is not known may begin anywhere: its records may have been deleted.
+    if producer.epoch == NO_EPOCH:
+        return True
+    if batch.producer_epoch != producer.epoch:
+        return batch.base_sequence == 0
+    return batch.base_sequence == add_to_sequence(last_sequence(producer), 1)
+
+
+cdef void take_batch(Producer* producer, const Batch* batch, int32_t last) noexcept nogil:
+    """Take a batch into the state of its producer. ``last``: its last sequence number."""
+    cdef KeptBatch kept
+    set_epoch(producer, batch.producer_epoch)
+    kept.last_sequence = last
+    kept.last_offset = batch.base_offset + batch.last_offset_delta
+    kept.offset_delta = batch.last_offset_delta
+    kept.timestamp = batch.max_timestamp
+    keep(producer, kept)
+    producer.last_timestamp = batch.max_timestamp
+
+
 # For ``sort_open``
 cdef struct SortedPlace:
     int64_t first_offset
@@ -311,54 +364,24 @@ cdef class ProducerStates:
         ``data`` is the whole batch; only a control batch is read from it. ``guard``: what ``verify`` has returned before
         the coordinator was asked for the batch, NO_GUARD, or NOT_VERIFIED: any producer may begin a transaction.
         """
-        cdef Producer* current
-        cdef const Verification* verification
+        cdef const Verification* verification = NULL
         cdef Producer* producer = &update.producer
-        cdef KeptBatch kept
         cdef int32_t last = NO_SEQUENCE
-        cdef int i
+        cdef int error
         require_mutex(self.mutex)
         update.is_due = update.is_duplicate = update.is_transactional = update.begins_txn = update.ends_txn = False
         if batch.producer_id < 0:
             return NONE
         if batch.base_sequence != NO_SEQUENCE:
             last = add_to_sequence(batch.base_sequence, batch.last_offset_delta)
-        current = self.find(batch.producer_id)
-        if current != NULL:
-            producer[0] = current[0]
-        else:
-            if not self.reserve():
-                return UNKNOWN_SERVER_ERROR
-            memset(producer, 0, sizeof(Producer))
-            producer.producer_id = batch.producer_id
-            producer.epoch = NO_EPOCH
-            producer.coordinator_epoch = -1
-            producer.last_timestamp = NO_TIMESTAMP
-            producer.txn_first_offset = NO_OFFSET
-        if origin == CLIENT and batch.producer_epoch == producer.epoch:
-            for i in range(producer.kept):
-                if (
-                    producer.batches[i].last_sequence == last
-                    and first_sequence(&producer.batches[i]) == batch.base_sequence
-                ):
-                    update.is_duplicate = True
-                    update.duplicate_last_offset = producer.batches[i].last_offset
-                    update.duplicate_first_offset = (
-                        producer.batches[i].last_offset - producer.batches[i].offset_delta
-                    )
-                    update.duplicate_timestamp = producer.batches[i].timestamp
-                    return NONE
+        if not self.copy_or_begin(batch.producer_id, producer):
+            return UNKNOWN_SERVER_ERROR
+        if origin == CLIENT and find_duplicate(batch, last, update):
+            return NONE
         # Seldom is there one: plain batches look for none.
-        verification = NULL
         if self.verifications.count:
             verification = find_verification(&self.verifications, batch.producer_id)
-        if (
-            guard != NOT_VERIFIED
-            and origin != REPLICATION
-            and batch.attributes & (TRANSACTIONAL | CONTROL) == TRANSACTIONAL
-            and producer.txn_first_offset == NO_OFFSET
-            and (verification == NULL or verification.guard != guard)
-        ):
+        if guard != NOT_VERIFIED and origin != REPLICATION and lacks_guard(producer, batch, verification, guard):
             return INVALID_TXN_STATE
         update.is_transactional = batch.attributes & (TRANSACTIONAL | CONTROL)
         update.last_offset = batch.base_offset + batch.last_offset_delta
@@ -366,31 +389,32 @@ cdef class ProducerStates:
             return end_txn(data, batch, origin, update) if self.reserve_ended() else UNKNOWN_SERVER_ERROR
         if batch.producer_epoch < producer.epoch and origin != REPLICATION:
             return INVALID_PRODUCER_EPOCH
-        if origin == CLIENT and verification != NULL and batch.base_sequence > verification.lowest_sequence:
+        if origin == CLIENT and not is_next(producer, batch, verification):
             return OUT_OF_ORDER_SEQUENCE_NUMBER
-        # A producer that is not known may begin anywhere: its records may have been deleted.
-        if origin == CLIENT and producer.epoch != NO_EPOCH:
-            if batch.producer_epoch != producer.epoch:
-                if batch.base_sequence != 0:
-                    return OUT_OF_ORDER_SEQUENCE_NUMBER
-            elif batch.base_sequence != add_to_sequence(last_sequence(producer), 1):
-                return OUT_OF_ORDER_SEQUENCE_NUMBER
         if producer.txn_first_offset != NO_OFFSET and not batch.attributes & TRANSACTIONAL:
             return INVALID_TXN_STATE
-        set_epoch(producer, batch.producer_epoch)
-        kept.last_sequence = last
-        kept.last_offset = update.last_offset
-        kept.offset_delta = batch.last_offset_delta
-        kept.timestamp = batch.max_timestamp
-        keep(producer, kept)
-        producer.last_timestamp = batch.max_timestamp
         if producer.txn_first_offset == NO_OFFSET and batch.attributes & TRANSACTIONAL:
             if not self.reserve_open():
                 return UNKNOWN_SERVER_ERROR
             producer.txn_first_offset = batch.base_offset
             update.begins_txn = True
+        take_batch(producer, batch, last)
         update.is_due = True
         return NONE
+
+    cdef bint copy_or_begin(self, int64_t producer_id, Producer* producer) noexcept nogil:
+        """Copy the state of a producer, or begin one; return whether there is memory for another producer."""
+        cdef const Producer* current = self.find(producer_id)
+        if current != NULL:
+            producer[0] = current[0]
+            return True
+        memset(producer, 0, sizeof(Producer))
+        producer.producer_id = producer_id
+        producer.epoch = NO_EPOCH
+        producer.coordinator_epoch = -1
+        producer.last_timestamp = NO_TIMESTAMP
+        producer.txn_first_offset = NO_OFFSET
+        return self.reserve()
 
     cdef void update(self, const ProducerUpdate* update) noexcept nogil:
         """Store what ``check`` has found for the same batch."""
