@@ -8,9 +8,10 @@ cimport cython
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from ctrlchan._c.clocks cimport NEVER
-from ctrlchan._c.error_codes cimport NONE
+from ctrlchan._c.error_codes cimport NONE, NOT_ENOUGH_REPLICAS
 from ctrlchan._c.locks cimport Mutex
 from ctrlchan.broker.log._batches cimport Appended
+from ctrlchan.broker.log._indexes cimport no_descriptor
 from ctrlchan.broker.log._leader_epochs cimport LeaderEpochs
 from ctrlchan.broker.log._parts cimport DONE, OUT_OF_RANGE, require_mutex
 from ctrlchan.broker.log._producer_snapshots cimport take_snapshot
@@ -19,6 +20,7 @@ from ctrlchan.broker.log._producers cimport ProducerStates, ProducerUpdate
 from ctrlchan.broker.log._reading cimport HIGH_WATERMARK, LOG_END, Isolation, Place, Range, find_place, find_range
 from ctrlchan.broker.log._segment cimport Segment, append, largest_timestamp, make_inactive, should_roll
 from ctrlchan.broker.log._segments cimport Removed, Segments
+from ctrlchan.broker.log._transaction_index cimport reserve_aborted
 
 
 @cython.final
@@ -68,6 +70,14 @@ cdef class LocalLog:
         error[0] = check_producers(self.producers, data, appended, origin, guard, &update)
         if error[0] != NONE or appended.size == 0:
             return DONE
+        if appended.batches == 1 and update.ends_txn and update.is_aborted:
+            # Before the write: without a descriptor this marker alone is refused, and its sender tries again.
+            result = reserve_aborted(&self.segments.active().transactions)
+            if no_descriptor(result):
+                error[0] = NOT_ENOUGH_REPLICAS
+                return DONE
+            if result != DONE:
+                return result
         result = append(
             self.segments.active(), data, appended.size, appended.first_offset, appended.last_offset,
             appended.max_timestamp, appended.offset_of_max_timestamp

@@ -27,6 +27,8 @@ cdef struct AbortedEntry:
 cdef int open_transactions(TransactionIndex* index, const SegmentName* name, int64_t base_offset) noexcept nogil
 cdef void close_transactions(TransactionIndex* index) noexcept nogil
 cdef bint transactions_are_sane(const TransactionIndex* index) noexcept nogil
+# Open or create the file, so that ``add_aborted`` needs no descriptor.
+cdef int reserve_aborted(TransactionIndex* index) noexcept nogil
 cdef int add_aborted(TransactionIndex* index, const AbortedEntry* one) noexcept nogil
 cdef int read_aborted(
     TransactionIndex* index, int64_t from_offset, int64_t end_offset, AbortedEntry** found, int32_t* count,

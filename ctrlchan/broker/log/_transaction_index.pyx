@@ -69,13 +69,16 @@ cdef bint transactions_are_sane(const TransactionIndex* index) noexcept nogil:
     return True
 
 
+cdef int reserve_aborted(TransactionIndex* index) noexcept nogil:
+    """The descriptor stays open with the segment."""
+    cdef int64_t size
+    return open_file(index.name, KIND, O_CREAT, &index.fd, &size) if index.fd < 0 else DONE
+
+
 cdef int add_aborted(TransactionIndex* index, const AbortedEntry* one) noexcept nogil:
     """Add an aborted transaction."""
     cdef uint8_t entry[ENTRY]
-    cdef int64_t size
-    cdef int error = DONE
-    if index.fd < 0:
-        error = open_file(index.name, KIND, O_CREAT, &index.fd, &size)
+    cdef int error = reserve_aborted(index)
     if error == DONE:
         put_i16(entry, 0)
         put_i64(entry + PRODUCER_AT, one.producer_id)
