@@ -39,12 +39,12 @@ from ctrlchan.internal_topics import TRANSACTIONS_TOPIC, coordinator_partition
 
 T = TypeVar("T")
 
-ROUNDS: Final = 5
+ROUNDS: Final = 3
 _TIMEOUT: Final = 2400
 _KAFKA: Final = "kafka"
 #: Producers at once, in one of the figures and before the first round, for Kafka's compiler.
 _PRODUCERS: Final = 8
-_WARMUPS: Final = 1_000
+_WARMUPS: Final = 500
 _TRANSACTIONS: Final = 200
 #: Transactions of 100 requests: each is long.
 _LONG_TRANSACTIONS: Final = 50
@@ -56,7 +56,7 @@ _INDEXED: Final = (1_000, 100_000)
 _FETCHES: Final = 2_000
 _OPEN: Final = (0, 100_000)
 _IDS: Final = 1_000_000
-_LOADS: Final = 3
+_LOADS: Final = 2
 
 #: What is to hold of a row: Kafka / ours, or what it says of ours.
 _QUARTER, _EIGHTH, _HALF, _THIRD = "≥ 4", "≥ 8", "≥ 2", "≥ 3"

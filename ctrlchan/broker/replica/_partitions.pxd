@@ -30,13 +30,14 @@ cdef class PartitionTable:
     cdef _start(self)
 
 
-# An append from Python that waits for the high watermark.
+# An append from Python that waits for the high watermark. is_short: the future gives three fields of the result.
 cdef class WaitingAppend:
     cdef Partition partition
     cdef int64_t required_offset
     cdef object result
     cdef object future
     cdef int16_t error
+    cdef bint is_short
 
     cdef finish(self)
 
@@ -52,5 +53,6 @@ cdef class Partition:
     cdef list low_watermark_listeners
 
     cdef void _set_tells_low_watermark(self, bint tells) noexcept
-    cdef object _append(self, data, int origin, int64_t guard, int required_acks, bint refuses_zstd, int64_t* required_offset)
+    cdef object _append(self, data, int origin, int64_t guard, int required_acks, bint refuses_zstd, int64_t* required_offset, bint* is_acknowledged)
+    cdef object _begin(self, WaitingAppend append, data, int origin, int64_t guard, int required_acks, int64_t timeout_ms, bint refuses_zstd)
     cdef object _wait_for_acks(self, WaitingAppend append, int64_t timeout_ms)

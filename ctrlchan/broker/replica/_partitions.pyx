@@ -484,7 +484,8 @@ cdef class WaitingAppend:
 
     cdef finish(self):
         """Give the future its result."""
-        self.future.set_result(self.result._replace(error_code=self.error) if self.error else self.result)
+        result = self.result._replace(error_code=self.error) if self.error else self.result
+        self.future.set_result(result[:3] if self.is_short else result)
 
 
 @cython.no_gc_clear
@@ -774,13 +775,9 @@ cdef class Partition:
         The append time is -1 with create time. ``required_acks``: 0, 1, or -1: the future waits for the in-sync replicas,
         at most ``timeout_ms``.
         """
-        short = Future()
-        short.set_running_or_notify_cancel()
-        self.append_records(
-            data, origin=origin, required_acks=required_acks, timeout_ms=timeout_ms,
-            verification_guard=verification_guard
-        ).add_done_callback(lambda future: short.set_result(future.result()[:3]))
-        return short
+        cdef WaitingAppend append = WaitingAppend()
+        append.is_short = True
+        return self._begin(append, data, origin, verification_guard, required_acks, timeout_ms, False)
 
     def append_records(
         self, data, *, int origin=CLIENT, int required_acks=ALL, int64_t timeout_ms=30_000, bint refuses_zstd=False,
@@ -793,20 +790,30 @@ cdef class Partition:
         another one gets INVALID_TXN_STATE.
         """
         cdef WaitingAppend append = WaitingAppend()
+        return self._begin(append, data, origin, verification_guard, required_acks, timeout_ms, refuses_zstd)
+
+    cdef object _begin(
+        self, WaitingAppend append, data, int origin, int64_t guard, int required_acks, int64_t timeout_ms,
+        bint refuses_zstd
+    ):
+        """Append one batch; return the future of ``append``."""
+        cdef bint is_acknowledged = False
         append.future = Future()
         append.future.set_running_or_notify_cancel()
         append.partition = self
         append.result = self._append(
-            data, origin, verification_guard, required_acks, refuses_zstd, &append.required_offset
+            data, origin, guard, required_acks, refuses_zstd, &append.required_offset, &is_acknowledged
         )
-        if required_acks != ALL or append.result.error_code != NONE:
+        # One that is acknowledged at once ends after those that wait, if there are any.
+        if required_acks != ALL or append.result.error_code != NONE or (is_acknowledged and not self.waiting):
             append.finish()
         else:
             self._wait_for_acks(append, timeout_ms)
         return append.future
 
     cdef object _append(
-        self, data, int origin, int64_t guard, int required_acks, bint refuses_zstd, int64_t* required_offset
+        self, data, int origin, int64_t guard, int required_acks, bint refuses_zstd, int64_t* required_offset,
+        bint* is_acknowledged
     ):
         """Check and append; return the ProduceResult, without waiting for followers."""
         cdef PartitionState* p = &self.state
@@ -833,7 +840,7 @@ cdef class Partition:
                     append_to_leader(
                         p, &view[0], &checked.appended, origin, guard, required_acks, rules.rules.now_ms, &result
                     )
-                required_offset[0] = result.required_offset
+                required_offset[0], is_acknowledged[0] = result.required_offset, result.is_acknowledged
                 if result.error == NONE:
                     result.error = self._flush_if_due()
                 return ProduceResult(result.error, result.base_offset, result.append_time, result.log_start_offset)
