@@ -19,8 +19,9 @@ from confluent_kafka import TopicPartition
 
 from ctrlchan.internal_topics import TRANSACTIONS_TOPIC
 from tests.acceptance.children import Children
-from tests.acceptance.clients import TIMEOUT, producing, send_all
+from tests.acceptance.clients import TIMEOUT
 from tests.acceptance.committed_reader import CommittedReader, reading
+from tests.acceptance.fed_input import FedInput
 from tests.acceptance.storm import KINDS, Storm, StormyCluster, stormy_cluster
 from tests.kafka.jars import SHORT_LIVED, java_command
 from tests.kafka.processes import Child
@@ -31,6 +32,8 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 PARTITIONS = 2
 RECORDS = 100_000
 IN_A_TRANSACTION = 750
+#: The input is so many records ahead of the output: the copiers end and start again now and then.
+AHEAD = 20_000
 #: Records between two faults.
 STEP = 2_000
 #: Bytes of a value: the copier's batches, of 512 bytes, have one record each, so that several are in flight.
@@ -57,7 +60,10 @@ def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StormyCl
 
 
 class Copiers:
-    """A copier for each partition. ``tend`` starts those again that have ended with an error."""
+    """A copier for each partition, which ends when it has copied what there was at its begin.
+
+    ``tend`` starts those again that have ended.
+    """
 
     def __init__(self, cluster: StormyCluster, children: Children, way: str) -> None:
         self.starts: Counter[int] = Counter()
@@ -73,8 +79,9 @@ class Copiers:
 
     def tend(self) -> None:
         for number, child in enumerate(self._running):
-            if child.status:
-                self.failures[_last_error(child)] += 1
+            if child.status is not None:
+                if child.status:
+                    self.failures[_last_error(child)] += 1
                 self._running[number] = self._start(number)
 
     def kill(self, number: int) -> None:
@@ -84,9 +91,8 @@ class Copiers:
 
     def replace(self, number: int, storm: Storm) -> None:
         """Stop a copier; while it stands still, another one copies with its transactional id."""
+        self.tend()
         frozen = self._running[number]
-        if frozen.status is not None:
-            return
         os.kill(frozen.pid, signal.SIGSTOP)
         self._running[number] = self._start(number)
         storm.advance(STEP // 2)
@@ -94,11 +100,8 @@ class Copiers:
         self._replaced.append(frozen)
 
     def have_ended(self) -> bool:
-        """Return whether all have copied what there is, and the replaced ones have noticed it, too."""
-        self.tend()
-        return all(child.status == 0 for child in self._running) and all(
-            child.status is not None for child in self._replaced
-        )
+        """Return whether all have ended, those that were replaced as well."""
+        return all(child.status is not None for child in (*self._running, *self._replaced))
 
     def _start(self, number: int) -> Child:
         self.starts[number] += 1
@@ -145,20 +148,21 @@ def _last_error(child: Child) -> str:
 @pytest.mark.parametrize("way", [ASSIGNED, GROUPED])
 def test_the_copy_is_the_input(cluster: StormyCluster, children: Children, way: str) -> None:
     for topic in (INPUT, OUTPUT):
-        cluster.create(topic, PARTITIONS, min_insync_replicas="2", segment_bytes="262144")
-    expected = [[b"%d" % number for number in range(one, RECORDS, PARTITIONS)] for one in range(PARTITIONS)]
-    with producing(cluster.bootstrap) as producer:
-        for partition, values in enumerate(expected):
-            send_all(producer, INPUT, values[:1], partition)
-            for value in values[1:]:
-                producer.produce(INPUT, value, partition=partition)
-                producer.poll(0)
-        assert producer.flush(TIMEOUT) == 0
-    copiers = Copiers(cluster, children, way)
+        cluster.create(topic, PARTITIONS, min_insync_replicas="2", segment_bytes="2097152")
+    values = [b"%0*d" % (SIZE, number) for number in range(RECORDS)]
     reader = CommittedReader(cluster.bootstrap, OUTPUT, PARTITIONS)
+    fed = FedInput(
+        cluster.bootstrap,
+        INPUT,
+        ((number % PARTITIONS, None, value) for number, value in enumerate(values)),
+        wanted=lambda: reader.count + AHEAD,
+    )
+    copiers = Copiers(cluster, children, way)
 
     def progress() -> int:
-        copiers.tend()
+        assert fed.errors == []
+        if reader.count < RECORDS:
+            copiers.tend()
         return reader.count
 
     victims = {OUTPUT: PARTITIONS, "__consumer_offsets": 3, TRANSACTIONS_TOPIC: 3}
@@ -169,7 +173,10 @@ def test_the_copy_is_the_input(cluster: StormyCluster, children: Children, way: 
         "replace a copier": lambda: copiers.replace(next(numbers) % PARTITIONS, storm),
     }
     storm = Storm(cluster, victims, progress, goal=RECORDS, step=STEP, more=more, seed=1)
-    storm.run()
+    try:
+        storm.run()
+    finally:
+        fed.close()
     wait_until(copiers.have_ended, timeout=2 * TIMEOUT, what="the copiers have ended")
     reader.close()
     again = CommittedReader(cluster.bootstrap, OUTPUT, PARTITIONS)
@@ -177,6 +184,7 @@ def test_the_copy_is_the_input(cluster: StormyCluster, children: Children, way: 
     again.close()
     aborted = appended(cluster) - RECORDS
     print(f"{way}: {dict(storm.done)}, copiers failed: {dict(copiers.failures)}, {aborted} aborted records")
+    expected = [values[one::PARTITIONS] for one in range(PARTITIONS)]
     for one in (reader, again):
         assert [[value for _, value in records] for records in one.records] == expected
     assert aborted > 0

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import KafkaError, Message, Producer
 
 from ctrlchan.internal_topics import TRANSACTIONS_TOPIC
 from tests.acceptance.children import Children
 from tests.acceptance.committed_reader import CommittedReader
+from tests.acceptance.fed_input import FedInput
 from tests.acceptance.storm import KINDS, Storm, StormyCluster, stormy_cluster
 from tests.acceptance.word_count import EXACTLY_ONCE, INPUT, OUTPUT, WORDS, Program
 from tests.kafka.processes import Child
@@ -42,49 +41,10 @@ def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StormyCl
         yield cluster
 
 
-class Writer:
-    """Writes the lines, a little ahead of what ``reader`` has seen. ``wanted`` counts the words."""
-
-    def __init__(self, bootstrap: str, reader: CommittedReader) -> None:
-        self.wanted: Counter[str] = Counter()
-        self.errors: list[KafkaError] = []
-        self._bootstrap = bootstrap
-        self._reader = reader
-        self._given_up = threading.Event()
-        self._thread = threading.Thread(target=self._write, daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        self._given_up.set()
-        self._thread.join()
-
-    def _write(self) -> None:
-        producer = Producer(
-            {
-                "bootstrap.servers": self._bootstrap,
-                "enable.idempotence": True,
-                "linger.ms": 5,
-                # Requests to a broker that stands still are sent again to its successor.
-                "socket.timeout.ms": 5_000,
-                "message.timeout.ms": 600_000,
-                "log_level": 2,
-            }
-        )
-        for number in range(LINES):
-            while number - self._reader.count // WORDS_OF_A_LINE > AHEAD:
-                producer.poll(0.05)
-                if self._given_up.is_set():
-                    return
-            words = [WORDS[number % 7], WORDS[number % 3], f"number-{number % 50}"]
-            self.wanted.update(words)
-            producer.produce(INPUT, " ".join(words), key=str(number), on_delivery=self._delivered)
-            producer.poll(0)
-        while producer.flush(1.0) and not self._given_up.is_set():
-            pass
-
-    def _delivered(self, error: KafkaError | None, _message: Message) -> None:
-        if error is not None:
-            self.errors.append(error)
+def lines() -> Iterator[list[str]]:
+    """Return the words of each line of the input."""
+    for number in range(LINES):
+        yield [WORDS[number % 7], WORDS[number % 3], f"number-{number % 50}"]
 
 
 class Instances:
@@ -119,14 +79,19 @@ class Instances:
 
 def test_each_word_counts_once(cluster: StormyCluster, children: Children) -> None:
     for topic in (INPUT, OUTPUT):
-        cluster.create(topic, PARTITIONS, min_insync_replicas="2", segment_bytes="262144")
+        cluster.create(topic, PARTITIONS, min_insync_replicas="2", segment_bytes="2097152")
     reader = CommittedReader(cluster.bootstrap, OUTPUT, PARTITIONS)
-    writer = Writer(cluster.bootstrap, reader)
+    fed = FedInput(
+        cluster.bootstrap,
+        INPUT,
+        ((-1, b"%d" % number, " ".join(words).encode()) for number, words in enumerate(lines())),
+        wanted=lambda: reader.count // WORDS_OF_A_LINE + AHEAD,
+    )
     instances = Instances(Program(cluster.bootstrap, children, EXACTLY_ONCE))
 
     def progress() -> int:
         instances.tend()
-        assert writer.errors == []
+        assert fed.errors == []
         return reader.count
 
     wait_until(lambda: progress() > 0, timeout=120, what="the program counts")
@@ -143,16 +108,17 @@ def test_each_word_counts_once(cluster: StormyCluster, children: Children) -> No
     try:
         storm.run()
     finally:
-        writer.close()
+        fed.close()
     again = CommittedReader(cluster.bootstrap, OUTPUT, PARTITIONS)
     wait_until(lambda: again.count >= goal, timeout=120, what="all is read again")
     again.close()
     reader.close()
     print(f"{dict(storm.done)}, {instances.ended} instances ended by themselves")
+    wanted = Counter(word for words in lines() for word in words)
     for one in (reader, again):
         counts: defaultdict[str, list[int]] = defaultdict(list)
         for key, value in (record for records in one.records for record in records):
             assert key is not None
             counts[key.decode()].append(int(value))
-        assert counts == {word: list(range(1, count + 1)) for word, count in writer.wanted.items()}
+        assert counts == {word: list(range(1, count + 1)) for word, count in wanted.items()}
     assert storm.done.keys() == storm.kinds
