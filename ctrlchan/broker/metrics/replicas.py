@@ -5,7 +5,9 @@ Source: ``ReplicaManager``, ``Partition`` (Kafka 3.9).
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -13,17 +15,22 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from ctrlchan.broker.metrics.families import PARTITION, gauge
 
 if TYPE_CHECKING:
+    from ctrlchan.broker.log._log import Log
     from ctrlchan.broker.server import BrokerServer
 
-__all__ = ["collect"]
+__all__ = ["collect", "has_late_transaction"]
 
 _SERVER: Final = "kafka_server_"
+#: Milliseconds that a transaction may be open beyond the longest time that producers may ask for
+#: (``ProducerStateManager.LATE_TRANSACTION_BUFFER_MS``).
+_LATE_AFTER: Final = 5 * 60 * 1000
 
 
 def collect(server: BrokerServer) -> Iterator[Metric]:
     """Yield the metrics as of now."""
     partitions = server.core.partitions.partitions()
     led = [one for one in partitions if one.is_leader]
+    late_before = time.time_ns() // 1_000_000 - server.core.settings.transactions.max_timeout - _LATE_AFTER
     for name, text, value in (
         ("partitioncount", "Hosted partitions", len(partitions)),
         ("leadercount", "Led partitions", len(led)),
@@ -35,6 +42,11 @@ def collect(server: BrokerServer) -> Iterator[Metric]:
         ),
         ("underminisrpartitioncount", "Led, with too small an ISR", _count(led, _is_under_min_isr)),
         ("atminisrpartitioncount", "Led, with the smallest ISR", _count(led, _is_at_min_isr)),
+        (
+            "partitionswithlatetransactionscount",
+            "Led, with a transaction that is open for too long, perhaps for ever",
+            _count(led, partial(_is_late, late_before)),
+        ),
     ):
         yield gauge(f"{_SERVER}replicamanager_{name}", text, value)
     readers: tuple[tuple[str, str, Callable[[Any], int]], ...] = (
@@ -50,12 +62,31 @@ def collect(server: BrokerServer) -> Iterator[Metric]:
         yield family
 
 
+def has_late_transaction(log: Log, late_before: int) -> bool:
+    """Return whether the producer of the first open transaction has appended nothing since then.
+
+    ``late_before``: in milliseconds since 1970.
+    """
+    # Open transactions hold the last stable offset back: without any the producers are not looked at.
+    if log.stable_offset >= log.high_watermark:
+        return False
+    opened = [one for one in log.producer_states() if one.txn_first_offset >= 0]
+    if not opened:
+        return False
+    first = min(opened, key=lambda one: one.txn_first_offset)
+    return 0 < first.last_timestamp < late_before
+
+
 def _count(partitions: Iterable[Any], wanted: Callable[[Any], bool]) -> int:
     return sum(map(wanted, partitions))
 
 
 def _is_offline(partition: Any) -> bool:
     return bool(partition.is_offline)
+
+
+def _is_late(late_before: int, partition: Any) -> bool:
+    return partition.log is not None and has_late_transaction(partition.log, late_before)
 
 
 def _is_under_replicated(partition: Any) -> bool:

@@ -254,6 +254,7 @@ def test_metrics_have_kafkas_names(broker: EmbeddedBroker) -> None:
     assert value("kafka_server_kafkaserver_brokerstate") == 3
     assert value("kafka_server_replicamanager_leadercount") == 2
     assert value("kafka_server_replicamanager_underreplicatedpartitions") == 1
+    assert value("kafka_server_replicamanager_partitionswithlatetransactionscount") == 0
     assert value("kafka_log_log_logendoffset", topic="alpha", partition="1") == 0
     assert value("kafka_network_requestmetrics_requests_total", request="LeaderAndIsr") == 1
     assert value("kafka_network_requestmetrics_requests_total", request="Fetch") == 0

@@ -15,8 +15,9 @@ from ctrlchan.broker.config.log_config import LogConfig
 from ctrlchan.broker.log._log import Log
 from ctrlchan.broker.log._producer_snapshots import load_snapshot
 from ctrlchan.broker.log._producers import ProducerStates
+from ctrlchan.broker.metrics.replicas import has_late_transaction
 from ctrlchan.errors import KafkaError
-from tests.unit.broker.log.batches import TRANSACTIONAL
+from tests.unit.broker.log.batches import TRANSACTIONAL, PlainRecord, batch_of
 from tests.unit.broker.log.made_batches import batch
 from tests.unit.broker.log.producers import PlainProducer, PlainStates
 from tests.unit.broker.log.test_log_producers import marker, opened
@@ -286,3 +287,48 @@ def test_a_follower_takes_a_marker_and_what_follows_it_at_once(tmp_path: Path) -
     assert producer.txn_first_offset == -1
     assert [one.last_offset for one in producer.batches] == [0, 2]
     log.close()
+
+
+def late_log(folder: Path) -> Log:
+    """Return a log with two open transactions, with records of 1,000 and of 5,000 ms."""
+    log = opened(folder)
+    log.append_as_follower(batch_of([PlainRecord(0)], base_timestamp=1).encoded())
+    for producer, offset, timestamp in ((7, 1, 1_000), (8, 2, 5_000)):
+        records = batch_of(
+            [PlainRecord(0)], base_offset=offset, base_timestamp=timestamp, producer_id=producer,
+            producer_epoch=0, base_sequence=0, attributes=TRANSACTIONAL,
+        )  # fmt: skip
+        log.append_as_follower(records.encoded())
+    log.update_high_watermark(log.end_offset)
+    return log
+
+
+def test_a_late_transaction(tmp_path: Path) -> None:
+    folder = tmp_path / "orders-0"
+    log = late_log(folder)
+    for reloads in (False, True):
+        if reloads:
+            log.close()
+            log = opened(folder, clean=True)
+            log.update_high_watermark(log.end_offset)
+        assert not has_late_transaction(log, 1_000)
+        assert has_late_transaction(log, 1_001)
+    log.append_as_follower(marker_batch(7, 3).encoded())
+    log.update_high_watermark(log.end_offset)
+    assert not has_late_transaction(log, 5_000)
+    assert has_late_transaction(log, 5_001)
+    log.append_as_follower(marker_batch(8, 4).encoded())
+    log.update_high_watermark(log.end_offset)
+    assert not has_late_transaction(log, 2**62)
+
+
+def test_a_late_transaction_goes_with_its_records(tmp_path: Path) -> None:
+    log = late_log(tmp_path / "orders-0")
+    log.truncate_to(2)
+    assert has_late_transaction(log, 1_001)
+    log.truncate_to(1)
+    assert not has_late_transaction(log, 2**62)
+    log = late_log(tmp_path / "orders-1")
+    assert has_late_transaction(log, 1_001)
+    log.truncate_fully(0)
+    assert not has_late_transaction(log, 2**62)
