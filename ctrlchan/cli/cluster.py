@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from ctrlchan.cli.limits import MAX_INT32, MAX_PORT
+from ctrlchan.cli.limits import MAX_INT32, MAX_PORT, not_nan
 from ctrlchan.cli.signals import StopSignals
 
 if TYPE_CHECKING:
@@ -113,6 +113,7 @@ def cluster(
         typer.Option(
             min=1,
             max=60,
+            callback=not_nan,
             metavar="SECONDS",
             help="When the controller notices that a broker was killed.",
         ),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ctrlchan.cli.limits import MAX_INT32, MAX_INT64, MAX_PORT, MAX_SECONDS
+from ctrlchan.cli.limits import MAX_INT32, MAX_INT64, MAX_PORT, MAX_SECONDS, not_nan
 from ctrlchan.text import printable, quoted
 
 if TYPE_CHECKING:
@@ -32,7 +32,13 @@ Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existin
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 ConnectTimeout = Annotated[
     float,
-    typer.Option(min=0.1, max=MAX_SECONDS, metavar="SECONDS", help="How long ZooKeeper may take to connect."),
+    typer.Option(
+        min=0.1,
+        max=MAX_SECONDS,
+        callback=not_nan,
+        metavar="SECONDS",
+        help="How long ZooKeeper may take to connect.",
+    ),
 ]
 
 

@@ -202,6 +202,7 @@ def test_verbose_is_an_option_of_the_root_alone() -> None:
         ["cluster", "--brokers", HUGE],
         ["cluster", "--id", HUGE],
         ["cluster", "--session-timeout", "inf"],
+        ["cluster", "--session-timeout", "nan"],
         ["demo", "--topics", "1000000000000"],
         ["demo", "--brokers", "1000000000"],
         ["demo", "--sample", HUGE, "--topics", HUGE],
