@@ -6,11 +6,21 @@ import fcntl
 import os
 import resource
 import sys
+import threading
+from collections.abc import Sequence
 from contextlib import suppress
+from importlib.abc import MetaPathFinder
 from pathlib import Path
+from types import ModuleType
 from typing import Final
 
-__all__ = ["ONE_BLAS_THREAD", "above_standard", "child_command", "raise_descriptor_limit"]
+__all__ = [
+    "ONE_BLAS_THREAD",
+    "above_standard",
+    "child_command",
+    "import_kio",
+    "raise_descriptor_limit",
+]
 
 _LAST_STANDARD: Final = 2
 
@@ -40,6 +50,32 @@ def child_command(module: str, *arguments: str) -> list[str]:
         f"from {module} import main; main()"
     )
     return [sys.executable, "-P", "-c", code, *arguments]
+
+
+def import_kio() -> None:
+    """Import kio without Hypothesis, unless this process has imported that.
+
+    kio imports it where it is installed, for strategies of its types. That takes longer than the start of a
+    cluster, in a process of pytest more so: pytest rewrites the asserts of Hypothesis.
+    """
+    hidden = _HiddenHypothesis()
+    sys.meta_path.insert(0, hidden)
+    try:
+        import kio.static.primitive  # noqa: F401
+    finally:
+        sys.meta_path.remove(hidden)
+
+
+class _HiddenHypothesis(MetaPathFinder):
+    """Lets the thread that has made it find no Hypothesis."""
+
+    def __init__(self) -> None:
+        self._thread = threading.get_ident()
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:
+        """Raise ModuleNotFoundError for Hypothesis; return None for other modules."""
+        if name == "hypothesis" and threading.get_ident() == self._thread:
+            raise ModuleNotFoundError(name, name=name)
 
 
 def raise_descriptor_limit() -> None:

@@ -19,6 +19,7 @@ from ctrlchan.config import table
 from ctrlchan.embedded.aio import AsyncCalls, Cluster, StartingCluster
 from ctrlchan.embedded.calls import SECONDS, ClusterCalls, wait_for
 from ctrlchan.errors import ConfigError, CtrlchanError
+from ctrlchan.interpreter import import_kio
 from ctrlchan.launch.configs import ConfigValue, config_texts
 from ctrlchan.launch.listeners import addresses
 from ctrlchan.launch.log_dirs import TEMPORARY, LogDir, LogFolder, kept_brokers
@@ -278,6 +279,7 @@ def _controller(
     on_notification: Listener | None,
 ) -> LocalController:
     # Imported here: brokers that a user's own channel drives need no controller.
+    import_kio()
     from ctrlchan.config.described import topic_defaults
     from ctrlchan.embedded.controller import LocalController
 

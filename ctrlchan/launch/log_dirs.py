@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import secrets
 import shutil
+import sys
 import tempfile
 from enum import Enum
 from os import PathLike, fspath
-from typing import Final, Literal
+from typing import Final, Literal, NoReturn
 
 from ctrlchan.errors import ConfigError
 
-__all__ = ["TEMPORARY", "LogDir", "LogFolder", "Temporary", "kept_brokers"]
+__all__ = ["TEMPORARY", "LogDir", "LogFolder", "SharedFolder", "Temporary", "kept_brokers"]
 
 
 class Temporary(Enum):
@@ -58,6 +60,37 @@ class LogFolder:
         """Remove the folder if it is temporary."""
         if self.is_temporary and self.path is not None:
             shutil.rmtree(self.path, ignore_errors=True)
+
+
+class SharedFolder:
+    """A temporary folder that several processes make and use, and that the last of them removes."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        os.makedirs(path, mode=0o700, exist_ok=True)
+        # Held while this process may write into the folder. An exec gives it up.
+        self._use = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        fcntl.flock(self._use, fcntl.LOCK_SH)
+
+    def remove_instead(self) -> NoReturn:
+        """End all threads of this process, and have it remove the folder when no other process uses it.
+
+        The process becomes a new interpreter: a thread that waits for a dead ZooKeeper or that still writes
+        can neither delay the removal nor undo it.
+        """
+        os.execv(sys.executable, [sys.executable, "-I", "-S", "-c", _REMOVE, self._path])
+
+
+#: The program that removes the folder ``argv[1]`` when nobody has a lock on it.
+_REMOVE: Final = """
+import fcntl, os, shutil, sys
+try:
+    folder = os.open(sys.argv[1], os.O_RDONLY | os.O_DIRECTORY)
+except FileNotFoundError:
+    sys.exit()
+fcntl.flock(folder, fcntl.LOCK_EX)
+shutil.rmtree(sys.argv[1], ignore_errors=True)
+"""
 
 
 def kept_brokers(folder: str | PathLike[str]) -> list[int]:

@@ -3,15 +3,19 @@
 A child is a new interpreter started by ``subprocess`` rather than by ``multiprocess``: it does not import the
 caller's main module (which may be a test runner, a notebook or a script without a guard), inherits no lock of
 a threaded parent, and thirty brokers listen after a second. A child ends when its standard input is closed,
-which also happens when the parent dies.
+which also happens when the parent dies. It has a process group of its own: whoever sends SIGTERM or SIGKILL
+to the group of the parent ends the parent, and the child cleans up.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import select
+import shutil
 import subprocess
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, replace
@@ -32,6 +36,7 @@ __all__ = ["BrokerProcesses", "settings_of_cluster"]
 _OWN_PROCESSES = 12
 _STOP_SECONDS = 10.0
 _STOP_STORING_SECONDS = 60.0  # logs are flushed
+_READ_BYTES = 64 * 1024
 
 
 def settings_of_cluster(count: int, configs: Mapping[str, str]) -> dict[str, str]:
@@ -137,15 +142,13 @@ class BrokerProcesses(Closing):
         """
         with self._changing:
             before = self._only_child_of(broker_id)
-            before.ask_to_stop()
-            before.wait_stopped()
+            before.close()
             before.killed = True
             child = self._new_child([before.same_ports()])
             try:
                 (broker,) = child.wait_ready()
             except BaseException:
-                child.ask_to_stop()
-                child.wait_stopped()
+                child.close()
                 raise
             self._children[self._children.index(before)] = child
             (place,) = (place for place, one in enumerate(self.brokers) if one.id == broker_id)
@@ -183,6 +186,13 @@ class BrokerProcesses(Closing):
                 child.ask_to_stop()
             for child in self._children:
                 child.wait_stopped()
+            # The children are there until the folder is gone: they remove it when this process is killed.
+            if self._temporary is not None:
+                shutil.rmtree(self._temporary, ignore_errors=True)
+            for child in self._children:
+                child.ask_to_end()
+            for child in self._children:
+                child.wait_ended()
             self._children.clear()
 
 
@@ -211,6 +221,7 @@ class _Child:
             child_command("ctrlchan.launch.child"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            process_group=0,
         )
         settings = {
             "zookeeper": zookeeper,
@@ -263,16 +274,46 @@ class _Child:
         self.process.kill()
         self.process.wait()
 
+    def close(self) -> None:
+        """Stop the brokers and end the process, while the folder of the cluster stays."""
+        self.ask_to_stop()
+        self.wait_stopped()
+        self.ask_to_end()
+        self.wait_ended()
+
     def ask_to_stop(self) -> None:
-        assert self.process.stdin is not None
-        with suppress(CtrlchanError, BrokenPipeError):  # it has ended
+        """Ask for the stop of the brokers. The process lives until ``ask_to_end``, or this one's death."""
+        with suppress(CtrlchanError):  # it has ended
             self._send("stop")
+
+    def wait_stopped(self) -> None:
+        """Wait until the brokers have stopped, and kill a process whose brokers do not."""
+        assert self.process.stdout is not None
+        if self.process.stdout.closed:
+            return
+        output = self.process.stdout.fileno()
+        deadline = time.monotonic() + (_STOP_STORING_SECONDS if self.configs[0].log_dirs else _STOP_SECONDS)
+        poll = select.poll()
+        poll.register(output, select.POLLIN)
+        # What it has answered meanwhile is of no use.
+        while poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
+            if not os.read(output, _READ_BYTES):
+                return
+        self.process.kill()
+        self.process.wait()
+
+    def ask_to_end(self) -> None:
+        """Say that the process may end."""
+        assert self.process.stdin is not None
+        with suppress(CtrlchanError):  # it has ended
+            self._send("end")
         with suppress(BrokenPipeError):
             self.process.stdin.close()
 
-    def wait_stopped(self) -> None:
+    def wait_ended(self) -> None:
+        """Wait until the process has ended, and kill one that does not end."""
         try:
-            self.process.wait(_STOP_STORING_SECONDS if self.configs[0].log_dirs else _STOP_SECONDS)
+            self.process.wait(_STOP_SECONDS)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()

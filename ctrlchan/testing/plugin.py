@@ -7,14 +7,21 @@
 
 Nothing of ctrlchan but this file is imported until a test asks for a fixture. With pytest-xdist each worker
 process has clusters of its own, on free ports.
+
+pytest rewrites the asserts of all modules of a package with a plugin. For this package that would take longer
+than the start of a cluster, so ``_WithoutRewriting`` imports it as it is.
 """
 
 from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pytest
@@ -36,6 +43,19 @@ __all__ = [
 
 #: Characters of a test's name in the name of its topic.
 _NAME_LENGTH: Final = 60
+
+
+class _WithoutRewriting(MetaPathFinder):
+    """Finds the modules of this package, before pytest's own finder does."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return the spec of a module of this package, None for others."""
+        return PathFinder.find_spec(name, path, target) if name.startswith("ctrlchan.") else None
+
+
+sys.meta_path.insert(0, _WithoutRewriting())
 
 
 class KafkaClusterFactory(Protocol):

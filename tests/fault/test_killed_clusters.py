@@ -1,4 +1,4 @@
-"""A process with an EmbeddedCluster is killed while it starts: its brokers end, and no folder is left."""
+"""A process with an EmbeddedCluster is killed, perhaps with its group: brokers end, and no folder is left."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -42,29 +42,59 @@ def all_ended(processes: list[psutil.Process]) -> bool:
     return not any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in processes)
 
 
+@contextmanager
+def cluster_process(folder: Path, program: str = PROGRAM) -> Iterator[psutil.Popen]:
+    """Run a program with a cluster in a process group of its own; nothing of it is left after its end."""
+    process = psutil.Popen(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "TMPDIR": str(folder)},
+        process_group=0,
+    )
+    try:
+        yield process
+    finally:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+        # The brokers have its standard error: this waits for their end, too.
+        _, errors = process.communicate(timeout=60)
+    wait_until(lambda: not list(folder.iterdir()), what="no folder is left", timeout=60)
+    assert b"Traceback" not in errors
+
+
 @pytest.mark.parametrize("moment", list(MOMENTS))
 def test_nothing_is_left(moment: str, tmp_path: Path) -> None:
-    process = psutil.Popen(
-        [sys.executable, "-c", PROGRAM],
-        cwd=ROOT,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        env={**os.environ, "TMPDIR": str(tmp_path)},
-    )
     children: list[psutil.Process] = []
+    with cluster_process(tmp_path) as process:
 
-    def is_moment() -> bool:
-        with suppress(psutil.NoSuchProcess):
-            children[:] = process.children(recursive=True)
-            return MOMENTS[moment](children, tmp_path)
-        return False
+        def is_moment() -> bool:
+            with suppress(psutil.NoSuchProcess):
+                children[:] = process.children(recursive=True)
+                return MOMENTS[moment](children, tmp_path)
+            return False
 
-    try:
         wait_until(is_moment, what=moment, timeout=60)
-    finally:
-        process.send_signal(signal.SIGKILL)
-        process.wait()
     wait_until(lambda: all_ended(children), what="its processes have ended", timeout=60)
-    wait_until(lambda: not list(tmp_path.iterdir()), what="no folder is left", timeout=60)
-    _, errors = process.communicate()
-    assert b"Traceback" not in errors
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_signal_for_the_whole_group(number: int, tmp_path: Path) -> None:
+    with cluster_process(tmp_path) as process:
+        assert process.stdout.readline() == b"ready\n"
+        children = process.children(recursive=True)
+        os.killpg(process.pid, number)
+        assert process.wait(60) == -number
+    wait_until(lambda: all_ended(children), what="its processes have ended", timeout=60)
+
+
+def test_killed_when_the_brokers_have_stopped(tmp_path: Path) -> None:
+    dies_then = """
+import os, shutil, signal
+shutil.rmtree = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
+from ctrlchan import EmbeddedCluster
+EmbeddedCluster(2).close()
+"""
+    with cluster_process(tmp_path, dies_then) as process:
+        assert process.wait(60) == -signal.SIGKILL

@@ -65,6 +65,19 @@ def test_a_child_does_not_import_hypothesis(tmp_path: Path, monkeypatch: pytest.
     assert subprocess.check_output(child_command("with_kio"), text=True) == "None\n"
 
 
+@pytest.mark.parametrize(("before", "expected"), [("", "None"), ("import hypothesis", "hypothesis")])
+def test_kio_is_imported_without_hypothesis_unless_the_process_has_it(before: str, expected: str) -> None:
+    text = f"""
+{before}
+from ctrlchan.interpreter import import_kio
+import_kio()
+import kio.static._phantom as phantom
+print(phantom.hypothesis and phantom.hypothesis.__name__)
+import hypothesis
+"""
+    assert subprocess.check_output([sys.executable, "-c", text], cwd=ROOT, text=True) == f"{expected}\n"
+
+
 @pytest.mark.parametrize(("given", "expected"), [(None, "1"), ("2", "2")])
 def test_openblas_starts_no_threads_unless_the_user_says_so(
     given: str | None, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

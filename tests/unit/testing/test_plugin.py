@@ -54,20 +54,24 @@ def test_no_fault_is_left(kafka_cluster):
 SHOWN = re.findall(r"```\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)[0]
 
 
-@pytest.mark.parametrize(("tests", "number"), [(TESTS, 4), (SHOWN, 1)], ids=["faults", "README"])
-def test_tests_share_a_cluster(tmp_path: Path, tests: str, number: int) -> None:
-    (tmp_path / "test_orders.py").write_text(tests)
-    (tmp_path / "pytest.ini").write_text("[pytest]\nkafka_brokers = 1\nkafka_configs = num.partitions=2\n")
-    environment = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": str(ROOT)}
-    run = subprocess.run(
+def run_tests(folder: Path, tests: str) -> subprocess.CompletedProcess[str]:
+    """Run tests in a process of their own."""
+    (folder / "test_orders.py").write_text(tests)
+    (folder / "pytest.ini").write_text("[pytest]\nkafka_brokers = 1\nkafka_configs = num.partitions=2\n")
+    return subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "ctrlchan.testing.plugin", "-p", "no:cacheprovider"],
-        cwd=tmp_path,
-        env=environment,
+        cwd=folder,
+        env=os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         timeout=300,
         check=False,
     )
+
+
+@pytest.mark.parametrize(("tests", "number"), [(TESTS, 4), (SHOWN, 1)], ids=["faults", "README"])
+def test_tests_share_a_cluster(tmp_path: Path, tests: str, number: int) -> None:
+    run = run_tests(tmp_path, tests)
     assert f"{number} passed" in run.stdout, run.stdout + run.stderr
 
 
@@ -91,3 +95,24 @@ def test_the_plugin_alone_imports_no_cluster() -> None:
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
     )
     assert run.stdout.split() == ["False", "False"]
+
+
+NOT_REWRITTEN = """
+import sys
+
+import pytest
+
+# So does pytest for an installed package with a plugin.
+pytest.register_assert_rewrite("ctrlchan")
+
+
+def test_loaders(kafka_cluster):
+    assert type(sys.modules["ctrlchan.embedded.cluster"].__loader__).__name__ == "SourceFileLoader"
+    assert type(sys.modules["ctrlchan.controller.server.service"].__loader__).__name__ == "SourceFileLoader"
+    assert "hypothesis" not in sys.modules
+"""
+
+
+def test_the_package_is_imported_without_rewritten_asserts_and_hypothesis(tmp_path: Path) -> None:
+    run = run_tests(tmp_path, NOT_REWRITTEN)
+    assert "1 passed" in run.stdout, run.stdout + run.stderr
