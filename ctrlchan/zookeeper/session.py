@@ -452,8 +452,10 @@ class ZooKeeperSession:
 
     def _stop(self) -> None:
         """End the session and its threads. Takes as long as kazoo's connection thread waits for a server."""
-        with suppress(WriterNotClosedException):
+        # kazoo ends its threads, and then misses the socket, when a start was interrupted before it had one.
+        with suppress(WriterNotClosedException, AttributeError):
             self._client.stop()
+        with suppress(WriterNotClosedException):
             self._client.close()
 
     def _check_usable(self) -> None:

@@ -296,6 +296,21 @@ def test_no_server(tmp_path: Path) -> None:
         one.start(0.3)
 
 
+def test_a_start_that_is_interrupted_before_there_is_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    before = set(threading.enumerate())
+    failed: list[threading.ExceptHookArgs] = []
+    monkeypatch.setattr(threading, "excepthook", failed.append)
+    started = ZooKeeperSession(ZooKeeperSettings(connect="127.0.0.1:1"))
+    monkeypatch.setattr(started._client._connection, "start", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        started.start()
+    assert failed == []
+    assert set(threading.enumerate()) == before
+
+
 @pytest.mark.parametrize("loss", Loss)
 def test_a_connection_that_is_lost_at_the_start_is_made_again(
     zookeeper_server: ZooKeeperServer, zookeeper: str, loss: Loss
