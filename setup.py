@@ -104,6 +104,7 @@ replica_parts = [
 handler_parts = [
     *replica_parts,
     "ctrlchan/server/_cursor.pxd",
+    "ctrlchan/broker/_decisions.pxd",
     "ctrlchan/broker/handlers/_hot.pxd",
     *sorted(glob.glob("ctrlchan/broker/handlers/_fetching/*")),
 ]
@@ -137,6 +138,7 @@ if not CHANNEL_ONLY:
         # Their threads are not Python's: nothing traces them.
         extension("ctrlchan.server._processor", server_parts, trace=False),
         extension("ctrlchan.broker.metadata._snapshot", metadata_parts, trace=False),
+        extension("ctrlchan.broker._decisions", [*c_parts, "ctrlchan/broker/_decisions.pxd"], trace=False),
         *(
             extension(f"ctrlchan.broker.replica.{name}", replica_parts, trace=False)
             for name in ("_partition_state", "_partition_roles", "_partitions")

@@ -25,6 +25,7 @@ cdef extern from "_c/locks.h" nogil:
 cdef enum Rank:
     FETCH_SESSION = 1
     FETCH_SESSION_CACHE
+    DECISIONS
     PARTITION
     LOG
     PARTITION_EVENTS

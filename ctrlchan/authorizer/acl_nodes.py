@@ -82,16 +82,16 @@ class AclNodes:
         """
         path, data = _path(pattern), nodes.encode_acls(map(_node_entry, sorted(entries)))
         change = Create(*_change(pattern), sequential=True)
-        told = [change] if entries != before.entries else []
+        reports = [change] if entries != before.entries else []
         try:
             if not entries:
                 if before.version is not None:
-                    self._session.multi([Delete(path, before.version), *told])
+                    self._session.multi([Delete(path, before.version), *reports])
                 return VersionedAcls()
             if before.version is not None:
-                version = self._session.multi([SetData(path, data, before.version), *told])[0]
+                version = self._session.multi([SetData(path, data, before.version), *reports])[0]
                 return VersionedAcls(entries, version)
-            self._session.multi([Create(path, data), *told])
+            self._session.multi([Create(path, data), *reports])
             return VersionedAcls(entries, 0)
         except NodeError as error:
             if error.code == ResultCode.NO_NODE and before.version is None:

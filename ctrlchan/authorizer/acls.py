@@ -218,5 +218,5 @@ def pascal_case(member: IntEnum) -> str:
 
 
 def member_of(kind: type[_Member], name: str) -> _Member | None:
-    """Return the member with a name in Pascal case, upper or lower case counts not; None: there is none."""
+    """Return the member with a name in Pascal case, in any case of letters, or None if there is none."""
     return next((one for one in kind if pascal_case(one).upper() == name.upper()), None)

@@ -17,6 +17,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from ctrlchan.authorizer.loading import make_authorizer
+from ctrlchan.broker._decisions import Decisions
 from ctrlchan.broker.config.broker_config import DEFAULT_CLUSTER_ID, BrokerConfig
 from ctrlchan.broker.config.broker_settings import BrokerSettings
 from ctrlchan.broker.config.log_configs import LogConfigs
@@ -38,9 +40,9 @@ from ctrlchan.broker.replica._partitions import PartitionTable
 from ctrlchan.broker.replica.isr_updates import IsrUpdates
 from ctrlchan.broker.replica.replica_manager import ReplicaManager
 from ctrlchan.broker.storing_core import StoringCore
-from ctrlchan.config import table
-from ctrlchan.errors import ConfigError, CtrlchanError, ZooKeeperError
+from ctrlchan.errors import CtrlchanError, ZooKeeperError
 from ctrlchan.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from ctrlchan.server.access import java_host
 from ctrlchan.server.api import Api
 from ctrlchan.server.handler_pool import HandlerPool
 from ctrlchan.server.request_handler import RequestHandler
@@ -50,6 +52,8 @@ from ctrlchan.zookeeper import nodes, paths
 from ctrlchan.zookeeper.operations import Create
 
 if TYPE_CHECKING:
+    from ctrlchan.authorizer.interface import Authorizer
+    from ctrlchan.server.request_context import RequestContext
     from ctrlchan.zookeeper.session import ZooKeeperSession
 
 __all__ = ["BrokerServer", "BrokerState", "Progress"]
@@ -129,8 +133,7 @@ class BrokerServer:
             self._find_cluster_id(session)
             # Parsed before the first part is made.
             settings = BrokerSettings.of(node.configs)
-            if table.AUTHORIZER_CLASS_NAME.of(node.configs):
-                raise ConfigError(f"{table.AUTHORIZER_CLASS_NAME}: requests are not authorized yet")
+            authorizer = self._make_authorizer(session, cleanup)
             lock = threading.RLock()
             metadata = PublishedMetadata(node.cluster_id, forwarding_id=None if session is None else node.id)
             log_configs = LogConfigs(node.id, node.configs, lock)
@@ -159,6 +162,13 @@ class BrokerServer:
                 max_bytes=settings.requests.fetch_max_bytes,
                 sessions=settings.requests.fetch_sessions,
             )
+            decisions = None
+            if authorizer is not None:
+                decisions = Decisions()
+                decisions.session_topics = self.fetch.session_topics
+                self.produce.authorize_with(decisions)
+                self.fetch.authorize_with(decisions)
+                authorizer.changed = decisions.forget
             self.hot = BrokerHandler([self.produce, self.fetch])
             apis = storing_apis(
                 forwards=controller is not None, alters_configs=self._config_store is not None
@@ -178,11 +188,21 @@ class BrokerServer:
                 faults=Faults(partial(self._faults_changed, self.hot, apis)),
                 controller=controller,
                 config_store=self._config_store,
+                decisions=decisions,
             )
-            self._listen(settings, apis)
+            self._listen(settings, apis, authorizer)
             cleanup.callback(self._stop_serving)
             self._cleanup = cleanup.pop_all()
         return node.broker
+
+    def _make_authorizer(self, session: ZooKeeperSession | None, cleanup: ExitStack) -> Authorizer | None:
+        """Return the authorizer that the settings name. Raises ConfigError, ZooKeeperError."""
+        node = self.node
+        zookeeper = None if session is None else session.settings
+        authorizer = make_authorizer(node.configs, zookeeper, f"broker-{node.id}")
+        if authorizer is not None:
+            cleanup.callback(authorizer.close)
+        return authorizer
 
     def _find_cluster_id(self, session: ZooKeeperSession | None) -> None:
         """Take the id that the log directories have, where neither ZooKeeper nor the user gives one."""
@@ -268,16 +288,20 @@ class BrokerServer:
         log_configs.follow_verification(partial(setattr, table, "verifies_transactions"))
         return manager, groups, transactions
 
-    def _listen(self, settings: BrokerSettings, apis: Mapping[int, Api[StoringCore]]) -> None:
+    def _listen(
+        self, settings: BrokerSettings, apis: Mapping[int, Api[StoringCore]], authorizer: Authorizer | None
+    ) -> None:
         """Bind the ports, and give the node its endpoints. Raises OSError."""
         config, node = self.config, self.node
-        self._handler = RequestHandler(self.core, apis, self.core.lock)
+        self._handler = RequestHandler(self.core, apis, self.core.lock, authorizer=authorizer)
         self.server = SocketServer(
             [Listener(*listener) for listener in config.listeners], settings.server, self.hot
         )
         self.pool = HandlerPool(
-            node.id, self.server.requests, self._handler.serve, settings.requests.handler_threads
+            node.id, self.server.requests, self._handler.serve_left, settings.requests.handler_threads
         )
+        if self.core.decisions is not None:
+            self.server.threads.identify = partial(_identity_of, self.core.decisions)
         self.hot.attach(self.server.threads)
         node.endpoint, *more = map(self._with_port, node.broker.endpoints)
         node.more_endpoints = tuple(more)
@@ -393,3 +417,8 @@ class BrokerServer:
         """Stop without a controlled shutdown."""
         self.state = BrokerState.SHUTTING_DOWN
         self.stop()
+
+
+def _identity_of(decisions: Decisions, context: RequestContext) -> int:
+    """Return the number of a peer, for decisions about him."""
+    return decisions.identity_of(str(context.principal), java_host(context.client_host))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ctrlchan.broker.core import BrokerCore
 
 if TYPE_CHECKING:
+    from ctrlchan.broker._decisions import Decisions
     from ctrlchan.broker.config.broker_settings import BrokerSettings
     from ctrlchan.broker.config.log_configs import LogConfigs
     from ctrlchan.broker.config.zookeeper_configs import BrokerConfigs
@@ -31,6 +32,7 @@ class StoringCore(BrokerCore):
     ``lock`` may be held for seconds, while a LeaderAndIsr opens logs: what clients ask for is answered
     without it, from ``metadata.snapshot`` or under ``metadata.state.lock``. ``controller``: the way to the
     controller, ``config_store``: the configs in ZooKeeper; both are None for a broker without ZooKeeper.
+    ``decisions``: what the processors know of the authorizer's; None without an authorizer.
     """
 
     settings: BrokerSettings
@@ -44,6 +46,7 @@ class StoringCore(BrokerCore):
     faults: Faults
     controller: ControllerClient | None = None
     config_store: BrokerConfigs | None = None
+    decisions: Decisions | None = None
 
     @property
     def partitions(self) -> PartitionTable:

@@ -43,11 +43,14 @@ cdef enum Result:
     PARKED
     # The connection is closed.
     CLOSE
-    # A handler thread of Python takes the request from the request queue.
+    # A handler thread of Python takes the request from the request queue. ``state`` may be kept: the handler is called
+    # with ASKED, or with ABANDONED when the request has ended otherwise.
     QUEUE
     # Only for a request that has arrived: after ``wait_ms`` the handler is called for it with DELAY_ENDED. Other
     # connections go on.
     DELAYED
+    # Of a handler thread alone: the hot handler goes on with the request.
+    AGAIN
 
 
 cdef enum Reason:
@@ -62,6 +65,9 @@ cdef enum Reason:
     ABANDONED
     # A request that was DELAYED is to be handled, as one that has arrived.
     DELAY_ENDED
+    # A handler thread has taken the request, which was left to it with QUEUE, and gives it back (``go_on``). It has
+    # the ``state`` of then.
+    ASKED
 
 
 cdef struct HotRequest:
@@ -76,10 +82,14 @@ cdef struct HotRequest:
     # Set with the first PARKED: milliseconds until the request expires. Set with DELAYED.
     int32_t wait_ms
     # The handler's own, NULL when the request arrives. The handler releases it before any other result
-    # than PARKED.
+    # than PARKED and QUEUE.
     void* state
     # When the processor found that bytes of the connection had arrived, in monotonic nanoseconds.
     int64_t arrived_ns
+    # Who has sent it, as the handler threads number peers; 0: no handler thread has seen the connection yet
+    int32_t identity
+    # With ASKED: the number that the handler thread gave to ``go_on``
+    int64_t answer
     # ThrottleTimeMs of the answer: for how long the client shall send no further request. 0: not throttled.
     int32_t throttle_time_ms
 
@@ -151,5 +161,7 @@ cdef class NetworkThreads:
     cdef Clock clock
     cdef Poller poller
     cdef readonly tuple listener_names
+    #: Returns the number of a peer for ``HotRequest.identity``, for his RequestContext; None: nobody asks for it.
+    cdef public object identify
     # A processor did not end: the memory must stay.
     cdef bint is_kept

@@ -168,6 +168,9 @@ cdef struct Connection:
     int64_t request_size
     int64_t arrived_ns
     void* request_state
+    # Written by the handler thread that has the request.
+    int32_t identity
+    int64_t go_on_answer
     # The timer ends a delay, and not a parked request.
     bint is_delayed
 

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from ctrlchan.errors import ProtocolError
+from ctrlchan.server.access import EVERYTHING, Access, Needs
 from ctrlchan.server.request_context import RequestContext
 
-__all__ = ["Api", "Buffers", "CannotAnswer", "Core", "Handler", "Reply", "Request"]
+__all__ = ["Api", "Buffers", "CannotAnswer", "Core", "GoOn", "Handler", "Reply", "Request"]
 
 #: A response in parts, without the size before it. Empty: nothing is sent.
 Buffers: TypeAlias = Sequence[bytes | bytearray | memoryview]
@@ -19,10 +20,16 @@ Buffers: TypeAlias = Sequence[bytes | bytearray | memoryview]
 Core = TypeVar("Core", contravariant=True)
 
 
+class GoOn(NamedTuple):
+    """In the place of an answer: the hot handler that has left the request goes on, and sees ``answer``."""
+
+    answer: int
+
+
 class Request(NamedTuple):
     """A request whose header has been decoded. The body is ``frame[offset:]``.
 
-    ``context``: who sends it, and from where.
+    ``context``: who sends it, and from where. ``access``: what he may do.
     """
 
     version: int
@@ -31,6 +38,7 @@ class Request(NamedTuple):
     frame: memoryview
     offset: int
     context: RequestContext
+    access: Access = EVERYTHING
 
 
 class Reply(NamedTuple):
@@ -44,6 +52,7 @@ class Reply(NamedTuple):
     is_sent: bool = True  # False: the client wants no response (Produce with acks=0)
     throttle_time_ms: int = 0  # for which the client shall wait; the body has 0
     tags_size: int = 1  # bytes of the tagged fields that end a flexible body; 1: there are none
+    goes_on: GoOn | None = None  # of a request that the hot handler answers after all
 
 
 #: Returns the reply or a Future of it. A handler does not wait for another thread, unless its API ``blocks``.
@@ -65,6 +74,8 @@ class Api(Generic[Core]):
     ``answers_any_version``: a version out of range is handled too, instead of closing the connection.
     ``locks_core``: ``core.lock`` is held while ``handle`` runs, where the core has one.
     ``blocks``: ``handle`` may take long or wait for a lock, so an event loop has a thread call it.
+    ``needs``: what the peer must be allowed; None: it was forgotten, and nobody may use the API where there
+    is an authorizer.
     """
 
     key: int
@@ -78,6 +89,7 @@ class Api(Generic[Core]):
     named_since: int = 0
     locks_core: bool = True
     blocks: bool = False
+    needs: Needs | None = None
 
     def request_header_version(self, version: int) -> int:
         if version >= self.flexible_from:

@@ -12,7 +12,7 @@ from typing import Final
 from ctrlchan.errors import ProtocolError
 from ctrlchan.rate_limit import LogRateLimit
 from ctrlchan.server._processor import TakenRequest
-from ctrlchan.server.api import Buffers
+from ctrlchan.server.api import Buffers, GoOn
 from ctrlchan.server.request_context import RequestContext
 from ctrlchan.server.socket_server import RequestQueue
 
@@ -24,7 +24,7 @@ logger = logging.getLogger("ctrlchan.broker")
 _WAIT: Final = 3600.0
 
 #: A frame and who has sent it → answer; empty: nothing is sent.
-Serve = Callable[[bytes, RequestContext], Buffers | Future[Buffers]]
+Serve = Callable[[bytes, RequestContext], Buffers | GoOn | Future[Buffers] | Future[Buffers | GoOn]]
 
 
 class HandlerPool:
@@ -94,7 +94,7 @@ class HandlerPool:
             return
         answer.add_done_callback(lambda done: self._send_later(request, done))
 
-    def _send_later(self, request: TakenRequest, done: Future[Buffers]) -> None:
+    def _send_later(self, request: TakenRequest, done: Future[Buffers] | Future[Buffers | GoOn]) -> None:
         try:
             _send(request, done.result())
         except BaseException as error:  # noqa: BLE001  (as above; also a Future that was cancelled)
@@ -121,8 +121,10 @@ class HandlerPool:
             )
 
 
-def _send(request: TakenRequest, answer: Buffers) -> None:
-    if answer:
+def _send(request: TakenRequest, answer: Buffers | GoOn) -> None:
+    if isinstance(answer, GoOn):
+        request.go_on(answer.answer)
+    elif answer:
         request.answer(answer)
     else:
         request.skip()

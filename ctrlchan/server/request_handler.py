@@ -11,13 +11,19 @@ from concurrent.futures import Executor, Future
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
 from time import perf_counter
-from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar, cast
+
+from kio.schema.index import api_key_map
 
 from ctrlchan._codec import decode_request_header, encode_response_header
+from ctrlchan.authorizer.interface import Authorizer
 from ctrlchan.errors import DecodeError, ErrorCode, UnsupportedVersionError
-from ctrlchan.server.api import Api, Buffers, Reply, Request
+from ctrlchan.server.access import EVERYTHING, AuthorizedAccess
+from ctrlchan.server.api import Api, Buffers, GoOn, Reply, Request
 from ctrlchan.server.api_names import api_name
+from ctrlchan.server.error_responses import error_response
 from ctrlchan.server.futures import then
+from ctrlchan.server.kio_messages import ClientMessages, KioError
 from ctrlchan.server.request_context import RequestContext
 from ctrlchan.server.throttle_time import body_of
 
@@ -77,7 +83,7 @@ class RequestHandler(Generic[C]):
 
     ``serve`` is called on the threads that may use ``core``: on any thread where there is a ``lock``, which
     is held while a handler uses the core. ``executor`` calls the handlers that block;
-    without one ``serve`` does.
+    without one ``serve`` does. ``authorizer``: None allows everything.
     """
 
     def __init__(
@@ -86,6 +92,7 @@ class RequestHandler(Generic[C]):
         apis: Mapping[int, Api[C]],
         lock: AbstractContextManager[object] | None = None,
         executor: Executor | None = None,
+        authorizer: Authorizer | None = None,
     ) -> None:
         self.core = core
         self.counters: dict[str, ApiCounters] = {}
@@ -94,6 +101,7 @@ class RequestHandler(Generic[C]):
         self._apis = apis
         self._lock = _NO_LOCK if lock is None else lock
         self._executor = executor
+        self._authorizer = authorizer
         self._counting = threading.Lock()
 
     def set_faults(self, keys: Set[int], answer: _FaultAnswer[C]) -> None:
@@ -115,6 +123,13 @@ class RequestHandler(Generic[C]):
 
         The Future ends on the thread that ends the API's own.
         """
+        # Without hot handlers no request goes on.
+        return cast(Buffers | Future[Buffers], self.serve_left(frame, context))
+
+    def serve_left(
+        self, frame: bytes | memoryview, context: RequestContext
+    ) -> Buffers | GoOn | Future[Buffers | GoOn]:
+        """Answer one frame that a hot handler has left, as ``serve``; GoOn: the hot handler goes on."""
         began = perf_counter()
         api, request = self._parse(memoryview(frame), context)
         reply = self._reply(api, request)
@@ -142,6 +157,8 @@ class RequestHandler(Generic[C]):
         return self._handle(api, request)
 
     def _handle(self, api: Api[C], request: Request) -> Reply | Future[Reply]:
+        if self._authorizer is not None and (refusal := _refusal(api, request)) is not None:
+            return refusal
         with self._lock if api.locks_core else _NO_LOCK:
             return api.handle(self.core, request)
 
@@ -163,6 +180,10 @@ class RequestHandler(Generic[C]):
                 version=version,
             )
         header = decode_request_header(frame, api.request_header_version(version))
+        access = EVERYTHING
+        if self._authorizer is not None:
+            client_id = None if header.client_id is None else header.client_id.decode(errors="replace")
+            access = AuthorizedAccess(self._authorizer, context, api.name, client_id)
         return api, Request(
             version,
             header.correlation_id,
@@ -170,9 +191,12 @@ class RequestHandler(Generic[C]):
             frame.toreadonly(),
             header.size,
             context,
+            access,
         )
 
-    def _finish(self, api: Api[C], request: Request, reply: Reply, began: float) -> Buffers:
+    def _finish(self, api: Api[C], request: Request, reply: Reply, began: float) -> Buffers | GoOn:
+        if reply.goes_on is not None:
+            return reply.goes_on
         header = encode_response_header(api.response_header_version(request.version), request.correlation_id)
         bytes_out = _SIZE_BYTES + len(header) + len(reply.body)
         seconds = perf_counter() - began
@@ -196,3 +220,15 @@ class RequestHandler(Generic[C]):
                 request.context,
             )
         return (header, *body_of(api, request.version, reply)) if reply.is_sent else ()
+
+
+def _refusal(api: Api[Any], request: Request) -> Reply | None:
+    """Return the answer to a peer that may not use the API at all. Raises DecodeError."""
+    if api.needs is not None and (
+        api.needs.cluster is None or request.access.allows_cluster(api.needs.cluster)
+    ):
+        return None
+    messages = ClientMessages(api_key_map[api.key], request.version)
+    error = KioError.cluster_authorization_failed
+    text = "The request is not authorized."
+    return Reply(error_response(messages, messages.decode(request), error, text), error_code=error.value)

@@ -1,5 +1,6 @@
 from libc.stdint cimport int64_t
 
+from ctrlchan.broker._decisions cimport Decisions
 from ctrlchan.broker.handlers._hot cimport HotApi
 from ctrlchan.broker.replica._partition_state cimport Table
 from ctrlchan.broker.replica._partitions cimport PartitionTable
@@ -11,6 +12,9 @@ cdef class FetchApi(HotApi):
     cdef readonly PartitionTable partitions
     cdef Table* table
     cdef SessionCache* cache
+    # What clients may fetch; without an authorizer ``is_restricted`` is False
+    cdef Decisions decisions
+    cdef bint is_restricted
     # fetch.max.bytes
     cdef int64_t max_bytes
     # Counters: requests, requests that had to wait, waits that expired, and bytes of records

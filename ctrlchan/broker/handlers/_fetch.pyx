@@ -11,6 +11,7 @@ Source: KafkaApis.handleFetchRequest, ReplicaManager.fetchMessages, DelayedFetch
 """
 
 cimport cython
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport INT16_MAX, INT32_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcmp, memcpy, memset
@@ -27,6 +28,7 @@ from ctrlchan._c.error_codes cimport (
     NONE,
     NOT_LEADER_OR_FOLLOWER,
     OFFSET_OUT_OF_RANGE,
+    TOPIC_AUTHORIZATION_FAILED,
     UNKNOWN_LEADER_EPOCH,
     UNKNOWN_SERVER_ERROR,
     UNKNOWN_TOPIC_ID,
@@ -34,6 +36,15 @@ from ctrlchan._c.error_codes cimport (
     UNSUPPORTED_COMPRESSION_TYPE,
 )
 from ctrlchan._c.locks cimport FETCH_SESSION, FETCH_SESSION_CACHE, Mutex, close_mutex, lock, open_mutex, require, unlock
+from ctrlchan.broker._decisions cimport (
+    CLUSTER,
+    IS_UNKNOWN,
+    MAY_ACT,
+    MAY_READ,
+    TOPIC_ID,
+    TOPIC_NAME,
+    Decisions,
+)
 from ctrlchan.broker.log._log cimport Log
 from ctrlchan.broker.log._reading cimport (
     HIGH_WATERMARK,
@@ -57,6 +68,7 @@ from ctrlchan.broker.metadata._snapshot cimport (
 from ctrlchan.server._processor cimport (
     ABANDONED,
     ARRIVED,
+    ASKED,
     CLOSE,
     DONE,
     EXPIRED,
@@ -129,6 +141,7 @@ cdef struct Fetch:
     int32_t watcher_count
 
 
+include "_fetching/access.pxi"
 include "_fetching/reading.pxi"
 include "_fetching/answers.pxi"
 
@@ -157,7 +170,7 @@ cdef Result handle(FetchApi self, HotRequest* hot, const RequestHeader* header, 
         memset(&current, 0, sizeof(Fetch))
         if not read_request(header.body, header.end, header.version, &current.request):
             # A handler thread refuses the request, in Python.
-            return QUEUE
+            return QUEUE if hot.reason == ARRIVED else CLOSE
         count_shared(&self.requests, 1)
         current.session = open_session(self.cache, &current.request, wall_ms(self.table), &current.kind, &error)
         if current.session == NULL:
@@ -165,9 +178,23 @@ cdef Result handle(FetchApi self, HotRequest* hot, const RequestHeader* header, 
     lock(&current.session.mutex)
     if current.kind == INCREMENTAL and current.session.epoch != next_epoch(current.request.session_epoch):
         result = put_session_error(answer, header, INVALID_FETCH_SESSION_EPOCH, current.session.id)
+    elif not is_decided(self, &current, hot):
+        result = QUEUE
     else:
+        if hot.reason == ASKED:
+            hot.reason = ARRIVED
         result = fetch_partitions(self, &current, hot, header, answer)
     unlock(&current.session.mutex)
+    if result == QUEUE:
+        # It is kept while a handler thread asks the authorizer.
+        if parked == NULL:
+            parked = <Fetch*>malloc(sizeof(Fetch))
+            count_shared(&self.waiting, parked != NULL)
+        if parked != NULL:
+            parked[0] = current
+            hot.state = parked
+            return QUEUE
+        result = CLOSE
     if result == PARKED:
         if parked == NULL:
             count_shared(&self.waited, 1)
@@ -311,6 +338,43 @@ cdef class FetchApi(HotApi):
         free(self.cache.places)
         free(self.cache.free_places)
         free(self.cache)
+
+    def authorize_with(self, Decisions decisions not None):
+        """Fetch only what these decisions allow. Called before the first request."""
+        self.decisions, self.is_restricted = decisions, True
+
+    def session_topics(self, int32_t session_id):
+        """Return the topics of a session, names or ids as bytes, and whether they are ids."""
+        cdef FetchSession* session
+        cdef int32_t number, count = 0, i = 0
+        cdef Topic** topics = NULL
+        cdef bint uses_ids
+        with nogil:
+            session = get_session(self.cache, session_id)
+            if session != NULL:
+                lock(&session.mutex)
+                topics = <Topic**>malloc(max(1, session.count) * sizeof(Topic*))
+                number = session.first
+                while topics != NULL and number != NO_PARTITION:
+                    if count == 0 or topics[count - 1] != session.partitions[number].topic:
+                        topics[count] = session.partitions[number].topic
+                        topics[count].references += 1
+                        count += 1
+                    number = session.partitions[number].later
+                uses_ids = session.uses_ids
+                unlock(&session.mutex)
+        if session == NULL:
+            return [], False
+        # Their references keep the topics: the bytes of one never change.
+        found = [PyBytes_FromStringAndSize(<const char*>topics[i].bytes, topics[i].size) for i in range(count)]
+        with nogil:
+            lock(&session.mutex)
+            for i in range(count):
+                release_topic(topics[i])
+            unlock(&session.mutex)
+            free(topics)
+            release_session(session)
+        return list(dict.fromkeys(found)), bool(uses_ids)
 
     def counters(self):
         """Return counters by name."""

@@ -1,5 +1,6 @@
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
+from ctrlchan.broker._decisions cimport Decisions
 from ctrlchan.broker.log._batches cimport Appended
 from ctrlchan.broker.handlers._hot cimport HotApi
 from ctrlchan.broker.replica._partition_state cimport AppendResult, PartitionState, Watcher
@@ -48,6 +49,9 @@ cdef struct Produce:
 
 cdef class ProduceApi(HotApi):
     cdef PartitionTable table
+    # What clients may produce; without an authorizer ``is_restricted`` is False
+    cdef Decisions decisions
+    cdef bint is_restricted
     # Written by processors
     cdef int64_t requests
     cdef int64_t parked

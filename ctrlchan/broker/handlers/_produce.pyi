@@ -1,9 +1,11 @@
+from ctrlchan.broker._decisions import Decisions
 from ctrlchan.broker.handlers._hot import HotApi
 from ctrlchan.broker.metadata._snapshot import CurrentMetadata
 from ctrlchan.broker.replica._partitions import PartitionTable
 
 class ProduceApi(HotApi):
     def __init__(self, table: PartitionTable, metadata: CurrentMetadata) -> None: ...
+    def authorize_with(self, decisions: Decisions) -> None: ...
     @property
     def counters(self) -> tuple[int, int, int]: ...
     @property

@@ -26,6 +26,7 @@ from libc.string cimport memcpy, memset
 from ctrlchan._c.atomics cimport count_shared, counted
 from ctrlchan._c.bytes cimport get_i16, get_i32, get_i64, put_i16, put_i32, put_i64, put_uvarint, uvarint_size
 from ctrlchan._c.error_codes cimport NONE, NOT_LEADER_OR_FOLLOWER, REQUEST_TIMED_OUT
+from ctrlchan.broker._decisions cimport MAY_WRITE, TOPIC_NAME, TRANSACTIONAL_ID, Decisions
 from ctrlchan.broker.log._batches cimport (
     BASE_SEQUENCE_AT,
     CLIENT,
@@ -234,8 +235,13 @@ cdef bint read_part(
     )
 
 
+cdef bint may_write(ProduceApi self, int32_t identity, int subject, const uint8_t* name, int64_t size) noexcept nogil:
+    """Return whether the client may write to a topic, or use a transactional id. False: a handler thread must ask."""
+    return not self.is_restricted or self.decisions.allows(identity, subject, name, size, MAY_WRITE)
+
+
 cdef bint read_request(
-    Table* table, const RequestHeader* header, int64_t now_ms, Produce* produce
+    ProduceApi self, int32_t identity, const RequestHeader* header, int64_t now_ms, Produce* produce
 ) noexcept nogil:
     """Read and check a whole request; return whether all of it may be appended here."""
     cdef Cursor c
@@ -249,15 +255,19 @@ cdef bint read_request(
     produce.acks, produce.timeout_ms = read_i16(&c), read_i32(&c)
     if not ALL <= produce.acks <= LEADER:
         return False
+    if produce.transactional_id != NULL and not may_write(
+        self, identity, TRANSACTIONAL_ID, produce.transactional_id, produce.transactional_id_size
+    ):
+        return False
     topics = read_size(&c, False)
     while topics > 0:
         name = read_string(&c, &size)
         partitions = read_size(&c, False)
         # Kafka does not answer a topic without partitions.
-        if name == NULL or partitions <= 0:
+        if name == NULL or partitions <= 0 or not may_write(self, identity, TOPIC_NAME, name, size):
             return False
         while partitions > 0:
-            if not read_part(table, produce, &c, name, size, &rules):
+            if not read_part(&self.table.table, produce, &c, name, size, &rules):
                 return False
             partitions -= 1
         skip_tags(&c)
@@ -468,7 +478,7 @@ cdef Result handle_produce(void* context, HotRequest* request, const RequestHead
         return go_on(<ProduceApi>context, request, header, answer)
     now_ms = wall_ms(&(<ProduceApi>context).table.table)
     produce.count, produce.room, produce.parts = 0, FEW_PARTS, produce.few
-    if not read_request(&(<ProduceApi>context).table.table, header, now_ms, &produce):
+    if not read_request(<ProduceApi>context, request.identity, header, now_ms, &produce):
         end_produce(&produce)
         return QUEUE
     count_shared(&(<ProduceApi>context).requests, 1)
@@ -509,6 +519,10 @@ cdef class ProduceApi(HotApi):
         self.table, self.metadata = table, metadata
         self.entry.key, self.entry.lowest, self.entry.highest = PRODUCE, LOWEST, HIGHEST
         self.entry.flexible_from, self.entry.function, self.entry.context = FLEXIBLE_FROM, handle_produce, <void*>self
+
+    def authorize_with(self, Decisions decisions not None):
+        """Append only what these decisions allow. Called before the first request."""
+        self.decisions, self.is_restricted = decisions, True
 
     @property
     def counters(self):

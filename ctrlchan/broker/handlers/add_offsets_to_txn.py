@@ -1,7 +1,7 @@
 """AddOffsetsToTxn (25): the committed offsets of a group belong to a transaction from now on.
 
 The transaction gets the group's partition of ``__consumer_offsets``.
-``KafkaApis.handleAddOffsetsToTxnRequest`` of Kafka 3.9, without an authorizer.
+``KafkaApis.handleAddOffsetsToTxnRequest`` of Kafka 3.9.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from ctrlchan.broker.handlers.transaction_access import for_old_clients
 from ctrlchan.broker.storing_core import StoringCore
 from ctrlchan.errors import ErrorCode
 from ctrlchan.internal_topics import OFFSETS_TOPIC
+from ctrlchan.server.access import READ_GROUP, WRITE_TRANSACTIONAL_ID, asks
 from ctrlchan.server.api import Api, Reply, Request
 
 __all__ = ["API"]
@@ -30,6 +31,10 @@ def _handle(core: StoringCore, request: Request) -> Reply | Future[Reply]:
         error = for_old_clients(error, request.version)
         return Reply(encode_error(request.version, error), error_code=int(error))
 
+    if not request.access.allows(*WRITE_TRANSACTIONAL_ID, transactional_id):
+        return reply(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    if not request.access.allows(*READ_GROUP, group_id):
+        return reply(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     return when_answered(
         lambda answer: core.transactions.coordinator.add_partitions(
             transactional_id, producer, frozenset((partition,)), answer, request.context.connection_id
@@ -46,4 +51,5 @@ API: Final = Api(
     flexible_from=3,
     handle=_handle,
     locks_core=False,
+    needs=asks(WRITE_TRANSACTIONAL_ID, READ_GROUP),
 )

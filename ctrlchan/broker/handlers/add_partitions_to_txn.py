@@ -1,16 +1,16 @@
 """AddPartitionsToTxn (24): partitions that belong to a transaction from now on, or that a broker asks about.
 
 Clients send versions 0 to 3, one transaction each. Brokers send later ones: several transactions, and mostly
-those that are only verified (KIP-890). ``KafkaApis.handleAddPartitionsToTxnRequest`` of Kafka 3.9, without an
-authorizer.
+those that are only verified (KIP-890). ``KafkaApis.handleAddPartitionsToTxnRequest`` of Kafka 3.9.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from concurrent.futures import Future
 from typing import Any, Final, NamedTuple
 
+from ctrlchan.authorizer.acls import Operation
 from ctrlchan.broker.coordinator.common.partitions import TopicPartition
 from ctrlchan.broker.coordinator.transaction.requests import NO_CONNECTION, ProducerIdentity
 from ctrlchan.broker.handlers._transaction_messages import decode_add_partitions, encode_add_partitions
@@ -19,6 +19,7 @@ from ctrlchan.broker.handlers.transaction_access import for_old_clients
 from ctrlchan.broker.storing_core import StoringCore
 from ctrlchan.errors import ErrorCode
 from ctrlchan.internal_topics import INTERNAL_TOPICS
+from ctrlchan.server.access import CLUSTER_ACTION_CLUSTER, WRITE_TOPIC, WRITE_TRANSACTIONAL_ID, asks
 from ctrlchan.server.api import Api, Reply, Request
 from ctrlchan.server.futures import then, when_done
 from ctrlchan.server.kio_messages import ClientMessages, KioError
@@ -55,6 +56,13 @@ def _handle_several(core: StoringCore, request: Request) -> Future[Reply]:
     """Answer when all transactions are answered; a request without transactions at once."""
     messages = ClientMessages("add_partitions_to_txn", request.version)
     body = messages.decode(request)
+    if not request.access.allows_cluster(Operation.CLUSTER_ACTION):
+        refused = KioError.cluster_authorization_failed
+        done: Future[Reply] = Future()
+        done.set_result(
+            Reply(messages.response(error_code=refused, results_by_transaction=()), error_code=refused.value)
+        )
+        return done
     # A transaction that is named twice has the partitions of its last entry, as in Kafka.
     partitions = {each.transactional_id: _partitions(each.topics) for each in body.transactions}
     answers: list[Future[_Errors]] = []
@@ -92,6 +100,7 @@ API: Final = Api(
     flexible_from=3,
     handle=_handle,
     locks_core=False,
+    needs=asks(WRITE_TRANSACTIONAL_ID, WRITE_TOPIC, CLUSTER_ACTION_CLUSTER),
 )
 
 
@@ -102,9 +111,18 @@ def _answer(
     metadata = core.metadata.snapshot
     # The order of the request, without those that it names again.
     named = dict.fromkeys(transaction.partitions)
+    is_of_client, access = request.version < _OF_BROKERS_SINCE, request.access
+    if is_of_client and not access.allows(*WRITE_TRANSACTIONAL_ID, transaction.transactional_id):
+        error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        answer([(each, error) for each in transaction.partitions])
+        return
     refused = {}
+    writable: Container[str] = {each.topic for each in named}
+    if is_of_client:
+        topics = [each.topic for each in named if each.topic not in INTERNAL_TOPICS]
+        writable = access.allowed(*WRITE_TOPIC, topics)
     for each in named:
-        if request.version < _OF_BROKERS_SINCE and each.topic in INTERNAL_TOPICS:
+        if is_of_client and (each.topic in INTERNAL_TOPICS or each.topic not in writable):
             refused[each] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         elif not metadata.has_partition(each.topic, each.partition):
             refused[each] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from ctrlchan.broker.storing_core import StoringCore
 from ctrlchan.errors import CtrlchanError, ErrorCode, KafkaError
+from ctrlchan.server.access import ALTER_CONFIGS_CLUSTER, ALTER_CONFIGS_TOPIC, Access, asks
 from ctrlchan.server.api import Api, Reply, Request
 from ctrlchan.server.apis.config_requests import change_configs, reply_to
 from ctrlchan.server.kio_messages import ClientMessages
@@ -23,17 +24,17 @@ _LOG: Final = logging.getLogger("ctrlchan.broker")
 def _handler(api: str) -> Callable[[StoringCore, Request], Reply]:
     def handle(core: StoringCore, request: Request) -> Reply:
         messages = ClientMessages(api, request.version)
-        return _reply(core, messages, messages.decode(request))
+        return _reply(core, request.access, messages, messages.decode(request))
 
     return handle
 
 
-def _reply(core: StoringCore, messages: ClientMessages, body: Any) -> Reply:
+def _reply(core: StoringCore, access: Access, messages: ClientMessages, body: Any) -> Reply:
     store = core.config_store
     assert store is not None
     errors: Sequence[KafkaError | None]
     try:
-        errors = change_configs(store, messages, body)
+        errors = change_configs(store, access, messages, body)
     except CtrlchanError as error:
         _LOG.error("the configs cannot be changed: %s", error)
         errors = [KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)] * len(body.resources)
@@ -49,6 +50,7 @@ ALTER: Api[StoringCore] = Api(
     handle=_handler("alter_configs"),
     locks_core=False,
     blocks=True,
+    needs=asks(ALTER_CONFIGS_TOPIC, ALTER_CONFIGS_CLUSTER),
 )
 INCREMENTAL_ALTER: Api[StoringCore] = Api(
     key=44,
@@ -59,4 +61,5 @@ INCREMENTAL_ALTER: Api[StoringCore] = Api(
     handle=_handler("incremental_alter_configs"),
     locks_core=False,
     blocks=True,
+    needs=asks(ALTER_CONFIGS_TOPIC, ALTER_CONFIGS_CLUSTER),
 )

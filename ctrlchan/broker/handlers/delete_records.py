@@ -14,6 +14,7 @@ from ctrlchan.broker.replica._partitions import Partition
 from ctrlchan.broker.storing_core import StoringCore
 from ctrlchan.errors import ErrorCode, KafkaError
 from ctrlchan.internal_topics import INTERNAL_TOPICS
+from ctrlchan.server.access import DELETE_TOPIC, asks
 from ctrlchan.server.api import Api, Reply, Request
 from ctrlchan.server.kio_messages import ClientMessages, KioError
 
@@ -30,14 +31,26 @@ def _handle(core: StoringCore, request: Request) -> Reply | Future[Reply]:
     messages = ClientMessages("delete_records", request.version)
     body = messages.decode(request)
     deletion = _Deletion(core, messages)
+    deletable = request.access.allowed(*DELETE_TOPIC, [topic.name for topic in body.topics])
     for topic in body.topics:
         for one in topic.partitions:
-            deletion.delete((topic.name, one.partition_index), one.offset)
+            key = topic.name, one.partition_index
+            if topic.name in deletable:
+                deletion.delete(key, one.offset)
+            else:
+                deletion.refuse(key, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     return deletion.reply(body.timeout.total_seconds())
 
 
 API = Api(
-    key=21, name="DeleteRecords", lowest=0, highest=2, flexible_from=2, handle=_handle, locks_core=False
+    key=21,
+    name="DeleteRecords",
+    lowest=0,
+    highest=2,
+    flexible_from=2,
+    handle=_handle,
+    locks_core=False,
+    needs=asks(DELETE_TOPIC),
 )
 
 
@@ -54,6 +67,10 @@ class _Deletion:
         self._answer: Future[Reply] = Future()
         self._timer: threading.Timer | None = None
         self._ended = False
+
+    def refuse(self, key: _Key, error: ErrorCode) -> None:
+        """Answer a partition with an error."""
+        self._results[key] = _NO_OFFSET, error
 
     def delete(self, key: _Key, offset: int) -> None:
         """Raise the start offset of a log that this broker leads."""

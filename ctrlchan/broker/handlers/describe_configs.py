@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from ctrlchan.broker.storing_core import StoringCore
 from ctrlchan.config.described import Configs, ConfigSource, DescribedConfig, effective_configs
+from ctrlchan.server.access import DESCRIBE_CONFIGS_CLUSTER, DESCRIBE_CONFIGS_TOPIC, asks
 from ctrlchan.server.api import Api, Reply, Request
 from ctrlchan.server.apis import describe_configs
 
@@ -66,4 +67,5 @@ API: Api[StoringCore] = Api(
     handle=_handle,
     locks_core=False,
     blocks=True,
+    needs=asks(DESCRIBE_CONFIGS_TOPIC, DESCRIBE_CONFIGS_CLUSTER),
 )

@@ -1,13 +1,15 @@
 """DescribeLogDirs (35): the log directories of a broker, and the size of each replica in them.
 
-``KafkaApis.handleDescribeLogDirsRequest`` without an authorizer, ``ReplicaManager.describeLogDirs``.
+``KafkaApis.handleDescribeLogDirsRequest``, ``ReplicaManager.describeLogDirs``.
 """
 
 from __future__ import annotations
 
 from typing import Any, Protocol
 
+from ctrlchan.authorizer.acls import Operation
 from ctrlchan.broker.log.manager import LogDirSizes, LogManager
+from ctrlchan.server.access import DESCRIBE_CLUSTER, asks
 from ctrlchan.server.api import Api, Reply, Request
 from ctrlchan.server.kio_messages import ClientMessages, KioError
 
@@ -24,6 +26,9 @@ class LogsCore(Protocol):
 def _handle(core: LogsCore, request: Request) -> Reply:
     messages = ClientMessages("describe_log_dirs", request.version)
     topics = messages.decode(request).topics
+    if not request.access.allows_cluster(Operation.DESCRIBE):
+        error = KioError.cluster_authorization_failed
+        return Reply(messages.response(error_code=error, results=()), error_code=error.value)
     wanted = None if topics is None else {(one.topic, index) for one in topics for index in one.partitions}
     directories = [] if core.logs is None else core.logs.folder_sizes()
     results = tuple(_result(messages, directory, wanted) for directory in directories)
@@ -40,6 +45,7 @@ API: Api[LogsCore] = Api(
     handle=_handle,
     locks_core=False,
     blocks=True,
+    needs=asks(DESCRIBE_CLUSTER),
 )
 
 

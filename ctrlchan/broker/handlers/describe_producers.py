@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from ctrlchan.broker.storing_core import StoringCore
+from ctrlchan.server.access import READ_TOPIC, asks
 from ctrlchan.server.api import Api, Reply, Request
 from ctrlchan.server.kio_messages import ClientMessages, KioError
 from ctrlchan.topic_names import why_invalid
@@ -27,27 +28,41 @@ def _handle(core: StoringCore, request: Request) -> Reply:
                     "TopicResponse",
                     name=topic.name,
                     partitions=tuple(
-                        _partition(core, messages, topic.name, partition)
+                        _partition(core, messages, topic.name, partition, is_readable=is_readable)
                         for partition in topic.partition_indexes
                     ),
                 )
                 for topic in body.topics
+                # Kafka looks at the name first.
+                for is_readable in [
+                    why_invalid(topic.name) is not None or request.access.allows(*READ_TOPIC, topic.name)
+                ]
             )
         )
     )
 
 
 API: Api[StoringCore] = Api(
-    key=61, name="DescribeProducers", lowest=0, highest=0, flexible_from=0, handle=_handle
+    key=61,
+    name="DescribeProducers",
+    lowest=0,
+    highest=0,
+    flexible_from=0,
+    handle=_handle,
+    needs=asks(READ_TOPIC),
 )
 
 
-def _partition(core: StoringCore, messages: ClientMessages, topic: str, partition: int) -> Any:
+def _partition(
+    core: StoringCore, messages: ClientMessages, topic: str, partition: int, *, is_readable: bool
+) -> Any:
     error, text, producers = KioError.none, None, []
     reason = why_invalid(topic)
     hosted = core.partitions.get(topic, partition)
     if reason is not None:
         error, text = KioError.invalid_topic_exception, f"Topic name is invalid: {reason}"
+    elif not is_readable:
+        error, text = KioError.topic_authorization_failed, "Topic authorization failed."
     elif not core.metadata.snapshot.has_topic(topic):
         error, text = KioError.unknown_topic_or_partition, "This broker knows no such topic"
     elif hosted is not None and hosted.is_offline:

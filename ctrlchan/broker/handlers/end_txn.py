@@ -2,7 +2,7 @@
 
 It is answered when the decision is in ``__transaction_state``. Markers of partitions that this broker leads
 are appended before the answer, the others follow.
-``KafkaApis.handleEndTxnRequest`` of Kafka 3.9, without an authorizer.
+``KafkaApis.handleEndTxnRequest`` of Kafka 3.9.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from ctrlchan.broker.handlers.group_access import when_answered
 from ctrlchan.broker.handlers.transaction_access import for_old_clients
 from ctrlchan.broker.storing_core import StoringCore
 from ctrlchan.errors import ErrorCode
+from ctrlchan.server.access import WRITE_TRANSACTIONAL_ID, asks
 from ctrlchan.server.api import Api, Reply, Request
 
 __all__ = ["API"]
@@ -27,6 +28,8 @@ def _handle(core: StoringCore, request: Request) -> Reply | Future[Reply]:
         error = for_old_clients(error, request.version)
         return Reply(encode_error(request.version, error), error_code=int(error))
 
+    if not request.access.allows(*WRITE_TRANSACTIONAL_ID, transactional_id):
+        return reply(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     connection = request.context.connection_id
     return when_answered(
         lambda answer: core.transactions.coordinator.end(
@@ -37,5 +40,12 @@ def _handle(core: StoringCore, request: Request) -> Reply | Future[Reply]:
 
 
 API: Final = Api(
-    key=26, name="EndTxn", lowest=0, highest=4, flexible_from=3, handle=_handle, locks_core=False
+    key=26,
+    name="EndTxn",
+    lowest=0,
+    highest=4,
+    flexible_from=3,
+    handle=_handle,
+    locks_core=False,
+    needs=asks(WRITE_TRANSACTIONAL_ID),
 )

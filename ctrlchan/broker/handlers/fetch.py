@@ -1,29 +1,38 @@
 """Fetch (1) on a handler thread: what the processors leave to Python (``_fetch.pyx``).
 
 That is a body that cannot be decoded, and an isolation level that does not exist, at which the whole request
-fails.
+fails. With an authorizer it is also a request for a topic of which the processor has no decision: it is asked
+here, and the processor goes on. ``KafkaApis.handleFetchRequest`` of Kafka 3.9.
 """
 
 from __future__ import annotations
 
 from typing import Any, Final
 
+from ctrlchan.authorizer.acls import Operation
+from ctrlchan.broker._decisions import Allowed, Decisions, Subject
 from ctrlchan.broker.storing_core import StoringCore
 from ctrlchan.errors import ProtocolError
-from ctrlchan.server.api import Api, Reply, Request
+from ctrlchan.server.access import CLUSTER_ACTION_CLUSTER, READ_TOPIC, AuthorizedAccess, asks
+from ctrlchan.server.api import Api, GoOn, Reply, Request
 from ctrlchan.server.kio_messages import ClientMessages, KioError
+from ctrlchan.topic_names import ZERO_ID
 
 __all__ = ["API"]
 
+#: From this version on topics are named by their ids.
+_IDS_FROM: Final = 13
 #: From this version on an error of the whole response needs no partitions.
 _NO_PARTITIONS_FROM: Final = 13
 _READ_UNCOMMITTED, _READ_COMMITTED = 0, 1
 
 
-def _handle(_core: StoringCore, request: Request) -> Reply:
+def _handle(core: StoringCore, request: Request) -> Reply:
     messages = ClientMessages("fetch", request.version)
     body = messages.decode(request)
     if body.isolation_level in (_READ_UNCOMMITTED, _READ_COMMITTED):
+        if core.decisions is not None:
+            return _decide(core, core.decisions, request, body)
         raise ProtocolError("a Fetch request with a field that is not valid")
     error = KioError.unknown_server_error
     topics = () if request.version >= _NO_PARTITIONS_FROM else _topics(messages, body, error)
@@ -33,7 +42,60 @@ def _handle(_core: StoringCore, request: Request) -> Reply:
     return Reply(response, error.value)
 
 
-API = Api(key=1, name="Fetch", lowest=4, highest=17, flexible_from=12, handle=_handle, locks_core=False)
+def _decide(core: StoringCore, decisions: Decisions, request: Request, body: Any) -> Reply:
+    """Ask the authorizer for all that the request fetches, and have the processor go on."""
+    access = request.access
+    assert isinstance(access, AuthorizedAccess)
+    identity = decisions.identity_of(access.requester.principal, access.requester.host)
+    while True:
+        # Read first: what is decided after a change of ACLs counts for the version after it.
+        version = decisions.version
+        if getattr(body, "replica_state", body).replica_id >= 0:
+            is_allowed = access.allows_cluster(Operation.CLUSTER_ACTION)
+            granted = [(int(Subject.CLUSTER), b"", int(Allowed.MAY_ACT))] if is_allowed else []
+        else:
+            granted = _readable(core, decisions, request, body)
+        if decisions.grant(identity, version, granted):
+            return Reply(b"", goes_on=GoOn(version))
+
+
+def _readable(
+    core: StoringCore, decisions: Decisions, request: Request, body: Any
+) -> list[tuple[int, bytes, int]]:
+    """Return the decisions of the topics that the client may read."""
+    has_ids = request.version >= _IDS_FROM
+    keys = [
+        (ZERO_ID if topic.topic_id is None else topic.topic_id.bytes) if has_ids else topic.topic.encode()
+        for topic in body.topics
+    ]
+    if getattr(body, "session_id", 0):
+        of_session, are_ids = decisions.session_topics(body.session_id)
+        keys += of_session if are_ids == has_ids else []
+    keys = list(dict.fromkeys(keys))
+    subject, names = Subject.TOPIC_NAME, {key: key.decode(errors="replace") for key in keys if not has_ids}
+    granted = []
+    if has_ids:
+        subject = Subject.TOPIC_ID
+        with core.metadata.state.lock:
+            known = {key: core.metadata.topic_name(key) for key in keys}
+        # An id that no topic has is no secret.
+        granted = [(int(subject), key, int(Allowed.IS_UNKNOWN)) for key in keys if known[key] is None]
+        names = {key: name for key, name in known.items() if name is not None}
+    readable = request.access.allowed(*READ_TOPIC, names.values())
+    allowed = int(Allowed.MAY_READ)
+    return granted + [(int(subject), key, allowed) for key, name in names.items() if name in readable]
+
+
+API = Api(
+    key=1,
+    name="Fetch",
+    lowest=4,
+    highest=17,
+    flexible_from=12,
+    handle=_handle,
+    locks_core=False,
+    needs=asks(READ_TOPIC, CLUSTER_ACTION_CLUSTER),
+)
 
 
 def _topics(messages: ClientMessages, body: Any, error: KioError) -> tuple[Any, ...]:

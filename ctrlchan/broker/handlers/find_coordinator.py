@@ -2,18 +2,20 @@
 
 ``__consumer_offsets`` and ``__transaction_state`` are created when the first client asks. That client waits
 until they have leaders: Kafka answers COORDINATOR_NOT_AVAILABLE at once, and librdkafka asks again after a
-second. ``KafkaApis.handleFindCoordinatorRequest`` and ``AutoTopicCreationManager`` of Kafka 3.9, without an
-authorizer.
+second. ``KafkaApis.handleFindCoordinatorRequest`` and ``AutoTopicCreationManager`` of Kafka 3.9.
 """
 
 from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Sequence
 from concurrent.futures import Future
 from enum import IntEnum
+from functools import partial
 from typing import Any, Final, NamedTuple
 
+from ctrlchan.authorizer.acls import Operation
 from ctrlchan.broker.handlers.auto_create import create_topic
 from ctrlchan.broker.handlers.effects import when_seen
 from ctrlchan.broker.handlers.group_access import coordinator_of
@@ -22,6 +24,13 @@ from ctrlchan.broker.storing_core import StoringCore
 from ctrlchan.errors import ErrorCode
 from ctrlchan.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from ctrlchan.rate_limit import LogRateLimit
+from ctrlchan.server.access import (
+    CLUSTER_ACTION_CLUSTER,
+    DESCRIBE_GROUP,
+    DESCRIBE_TRANSACTIONAL_ID,
+    Access,
+    asks,
+)
 from ctrlchan.server.api import Api, Reply, Request
 from ctrlchan.server.futures import then
 from ctrlchan.server.kio_messages import ClientMessages, KioError
@@ -69,20 +78,30 @@ def _handle(core: StoringCore, request: Request) -> Reply | Future[Reply]:
     body = messages.decode(request)
     key_type = getattr(body, "key_type", _Type.GROUP)
     topic = _TOPICS.get(key_type)
-    if topic is None or core.metadata.snapshot.has_topic(topic):
-        return _answer(core, request, messages, body, key_type)
-    created = _created(core, topic)
-    return then(created, lambda _: _answer(core, request, messages, body, key_type))
+    keys = body.coordinator_keys if request.version >= _SEVERAL_KEYS_SINCE else (body.key,)
+    refusals = [_refusal(request.access, request.version, key_type, key) for key in keys]
+    answer = partial(_answer, core, request, messages, key_type, keys, refusals)
+    # Who is denied all of it creates nothing.
+    if topic is None or core.metadata.snapshot.has_topic(topic) or None not in refusals:
+        return answer(None)
+    return then(_created(core, topic), answer)
 
 
-def _answer(core: StoringCore, request: Request, messages: ClientMessages, body: Any, key_type: int) -> Reply:
-    several = request.version >= _SEVERAL_KEYS_SINCE
-    keys = body.coordinator_keys if several else (body.key,)
-    if key_type == _Type.SHARE and request.version >= _SHARES_SINCE:
-        found = [_NOT_AVAILABLE] * len(keys)
-    else:
-        found = [_find(core, request.context.listener, key_type, key) for key in keys]
-    if not several:
+def _answer(
+    core: StoringCore,
+    request: Request,
+    messages: ClientMessages,
+    key_type: int,
+    keys: Sequence[str],
+    refusals: Sequence[_Found | None],
+    _created: object,
+) -> Reply:
+    is_share = key_type == _Type.SHARE and request.version >= _SHARES_SINCE
+    found = [
+        refusal or (_NOT_AVAILABLE if is_share else _find(core, request.context.listener, key_type, key))
+        for key, refusal in zip(keys, refusals, strict=True)
+    ]
+    if request.version < _SEVERAL_KEYS_SINCE:
         [one] = found
         # Kafka's message of a success.
         fields = _fields(one, one.message or "NONE")
@@ -111,6 +130,7 @@ API: Final = Api(
     flexible_from=3,
     handle=_handle,
     locks_core=False,
+    needs=asks(DESCRIBE_GROUP, DESCRIBE_TRANSACTIONAL_ID, CLUSTER_ACTION_CLUSTER),
 )
 
 
@@ -122,6 +142,23 @@ def _fields(found: _Found, message: str) -> dict[str, Any]:
         "host": found.host,
         "port": found.port,
     }
+
+
+def _refusal(access: Access, version: int, key_type: int, key: str) -> _Found | None:
+    """Return the answer to who may not ask for a coordinator."""
+    if key_type == _Type.GROUP and not access.allows(*DESCRIBE_GROUP, key):
+        return _Found(ErrorCode.GROUP_AUTHORIZATION_FAILED, "Group authorization failed.")
+    if key_type == _Type.TRANSACTION and not access.allows(*DESCRIBE_TRANSACTIONAL_ID, key):
+        return _Found(
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "Transactional Id authorization failed."
+        )
+    if (
+        key_type == _Type.SHARE
+        and version >= _SHARES_SINCE
+        and not access.allows_cluster(Operation.CLUSTER_ACTION)
+    ):
+        return _Found(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed.")
+    return None
 
 
 def _find(core: StoringCore, listener: str, key_type: int, key: str) -> _Found:

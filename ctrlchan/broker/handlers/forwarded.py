@@ -2,7 +2,8 @@
 
 In Kafka's ZooKeeper mode a client sends them to the controller, and another broker refuses them
 (NOT_CONTROLLER). Here any broker answers, as in KRaft: the controller may be one that clients cannot see. The
-answer waits until the broker's own metadata has the change.
+answer waits until the broker's own metadata has the change. What a client may do is decided here
+(``forwarded_access.py``): the controller takes the request for one of the broker's.
 ``kafka.server.ForwardingManager`` of Kafka 3.9.
 """
 
@@ -14,11 +15,25 @@ from concurrent.futures import Future
 from time import monotonic
 from typing import Any, Final
 
+from ctrlchan.authorizer.acls import Operation
 from ctrlchan.broker.handlers.effects import when_seen
+from ctrlchan.broker.handlers.forwarded_access import Split, creations, deletions, growths
 from ctrlchan.broker.storing_core import StoringCore
 from ctrlchan.errors import CtrlchanError, KafkaError
 from ctrlchan.peers.messages import decode_answer
 from ctrlchan.peers.requests import Answer
+from ctrlchan.server.access import (
+    ALTER_TOPIC,
+    CREATE_CLUSTER,
+    CREATE_TOPIC,
+    DELETE_TOPIC,
+    DESCRIBE_CONFIGS_TOPIC,
+    DESCRIBE_TOPIC,
+    Access,
+    Needs,
+    asks,
+    needs_cluster,
+)
 from ctrlchan.server.api import Api, Reply, Request
 from ctrlchan.server.apis.lookups import MetadataLookups
 from ctrlchan.server.error_responses import error_response
@@ -34,14 +49,29 @@ _TIMEOUT: Final = 30.0
 
 #: Takes a request and its response. Returns the condition that the broker's metadata must meet, or None.
 _Effect = Callable[[Any, Any], Callable[[MetadataLookups], bool] | None]
+_SplitRequest = Callable[[StoringCore, ClientMessages, Access, Any], Split]
 
 
 def _forwarded(
-    key: int, name: str, message: str, highest: int, flexible_from: int, effect: _Effect | None = None
+    key: int,
+    name: str,
+    message: str,
+    highest: int,
+    flexible_from: int,
+    needs: Needs,
+    effect: _Effect | None = None,
+    split: _SplitRequest | None = None,
 ) -> Api[StoringCore]:
-    def handle(core: StoringCore, request: Request) -> Future[Reply]:
+    def handle(core: StoringCore, request: Request) -> Reply | Future[Reply]:
         messages = ClientMessages(message, request.version)
         body = messages.decode(request)
+        allowed = None
+        sent = bytes(request.frame[request.offset :])
+        if split is not None and request.access.is_restricted:
+            allowed = split(core, messages, request.access, body)
+            if allowed.body is None:
+                return Reply(allowed.response(None))
+            sent = messages.encode(allowed.body)
         # With a time limit of 0 or less a request is done, too; nobody waits for its effect.
         timeout = max(0.0, body.timeout.total_seconds()) if hasattr(body, "timeout") else _TIMEOUT
         deadline = monotonic() + timeout
@@ -50,7 +80,7 @@ def _forwarded(
             key,
             request.version,
             flexible=request.version >= flexible_from,
-            body=bytes(request.frame[request.offset :]),
+            body=sent,
             timeout=timeout,
         )
         reply: Future[Reply] = Future()
@@ -61,6 +91,8 @@ def _forwarded(
                 expected = None
                 if effect is not None and deadline > monotonic():
                     expected = effect(body, decode_answer(message, request.version, response))
+                if allowed is not None:
+                    response = allowed.response(decode_answer(message, request.version, response))
             except CtrlchanError as error:
                 code = error.code if isinstance(error, KafkaError) else KioError.unknown_server_error.value
                 reply.set_result(Reply(error_response(messages, body, KioError(code), str(error)), code))
@@ -85,6 +117,7 @@ def _forwarded(
         flexible_from=flexible_from,
         handle=handle,
         locks_core=False,
+        needs=needs,
     )
 
 
@@ -132,10 +165,35 @@ def _grown(body: Any, answer: Any) -> Callable[[MetadataLookups], bool] | None:
 
 
 APIS: Final[tuple[Api[StoringCore], ...]] = (
-    _forwarded(19, "CreateTopics", "create_topics", 7, 5, _created),
-    _forwarded(20, "DeleteTopics", "delete_topics", 6, 4, _deleted),
-    _forwarded(37, "CreatePartitions", "create_partitions", 3, 2, _grown),
-    _forwarded(43, "ElectLeaders", "elect_leaders", 2, 2),
-    _forwarded(45, "AlterPartitionReassignments", "alter_partition_reassignments", 0, 0),
-    _forwarded(46, "ListPartitionReassignments", "list_partition_reassignments", 0, 0),
+    _forwarded(
+        19,
+        "CreateTopics",
+        "create_topics",
+        7,
+        5,
+        asks(CREATE_CLUSTER, CREATE_TOPIC, DESCRIBE_CONFIGS_TOPIC),
+        _created,
+        creations,
+    ),
+    _forwarded(
+        20, "DeleteTopics", "delete_topics", 6, 4, asks(DESCRIBE_TOPIC, DELETE_TOPIC), _deleted, deletions
+    ),
+    _forwarded(37, "CreatePartitions", "create_partitions", 3, 2, asks(ALTER_TOPIC), _grown, growths),
+    _forwarded(43, "ElectLeaders", "elect_leaders", 2, 2, needs_cluster(Operation.ALTER)),
+    _forwarded(
+        45,
+        "AlterPartitionReassignments",
+        "alter_partition_reassignments",
+        0,
+        0,
+        needs_cluster(Operation.ALTER),
+    ),
+    _forwarded(
+        46,
+        "ListPartitionReassignments",
+        "list_partition_reassignments",
+        0,
+        0,
+        needs_cluster(Operation.DESCRIBE),
+    ),
 )

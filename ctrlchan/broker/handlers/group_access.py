@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from datetime import timedelta
 from typing import Final, TypeVar
@@ -11,10 +11,19 @@ from typing import Final, TypeVar
 from ctrlchan.broker.coordinator.common.partitions import TopicPartition
 from ctrlchan.broker.coordinator.group.coordinator import GroupCoordinator
 from ctrlchan.broker.storing_core import StoringCore
+from ctrlchan.errors import ErrorCode
 from ctrlchan.internal_topics import OFFSETS_TOPIC
+from ctrlchan.server.access import READ_TOPIC, Access
 from ctrlchan.server.api import Reply
 
-__all__ = ["by_topic", "coordinator_of", "existing_partitions", "milliseconds", "when_answered"]
+__all__ = [
+    "by_topic",
+    "coordinator_of",
+    "existing_partitions",
+    "milliseconds",
+    "readable_partitions",
+    "when_answered",
+]
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -60,6 +69,32 @@ def when_answered(
             future = Future()
             return future
     return reply(given[0])
+
+
+def readable_partitions(
+    core: StoringCore, access: Access, partitions: Sequence[TopicPartition]
+) -> tuple[set[TopicPartition], list[tuple[TopicPartition, ErrorCode]]]:
+    """Return those of `partitions` that exist and may be read, and the errors of the others in their order.
+
+    Whether a partition exists is not said to who may not read its topic.
+    """
+    if not access.is_restricted:
+        existing = existing_partitions(core, partitions)
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return existing, [(each, unknown) for each in partitions if each not in existing]
+    readable = access.allowed(*READ_TOPIC, [each.topic for each in partitions])
+    existing = existing_partitions(core, [each for each in partitions if each.topic in readable])
+    errors = [
+        (
+            each,
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if each.topic in readable
+            else ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        )
+        for each in partitions
+        if each not in existing
+    ]
+    return existing, errors
 
 
 def milliseconds(time: timedelta) -> int:

@@ -1,6 +1,6 @@
 """JoinGroup (11), SyncGroup (14), Heartbeat (12), LeaveGroup (13).
 
-``KafkaApis`` and ``GroupCoordinatorAdapter`` of Kafka 3.9, without an authorizer.
+``KafkaApis`` and ``GroupCoordinatorAdapter`` of Kafka 3.9.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from ctrlchan.broker.handlers._group_messages import decode_heartbeat, encode_he
 from ctrlchan.broker.handlers.group_access import coordinator_of, milliseconds, when_answered
 from ctrlchan.broker.storing_core import StoringCore
 from ctrlchan.errors import ErrorCode, IllegalStateError
+from ctrlchan.server.access import READ_GROUP, asks
 from ctrlchan.server.api import Api, Reply, Request
 from ctrlchan.server.kio_messages import ClientMessages, KioError
 
@@ -78,6 +79,8 @@ def _join(core: StoringCore, request: Request) -> Reply | Future[Reply]:
         )
         return Reply(body, error_code=int(result.error))
 
+    if not request.access.allows(*READ_GROUP, join.group_id):
+        return reply(JoinResult(ErrorCode.GROUP_AUTHORIZATION_FAILED, ""))
     try:
         return when_answered(lambda answer: coordinator_of(core).join(join, answer), reply)
     except IllegalStateError:
@@ -109,18 +112,25 @@ def _sync(core: StoringCore, request: Request) -> Reply | Future[Reply]:
 
     if request.version >= _PROTOCOL_IN_SYNC_SINCE and None in (sync.protocol_type, sync.protocol_name):
         return reply(SyncResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
+    if not request.access.allows(*READ_GROUP, sync.group_id):
+        return reply(SyncResult(ErrorCode.GROUP_AUTHORIZATION_FAILED))
     return when_answered(lambda answer: coordinator_of(core).sync(sync, answer), reply)
 
 
 def _heartbeat(core: StoringCore, request: Request) -> Reply:
     heartbeat = decode_heartbeat(request.frame, request.offset, request.version)
-    error = coordinator_of(core).heartbeat(heartbeat)
+    error = ErrorCode.GROUP_AUTHORIZATION_FAILED
+    if request.access.allows(*READ_GROUP, heartbeat.group_id):
+        error = coordinator_of(core).heartbeat(heartbeat)
     return Reply(encode_heartbeat(request.version, error), error_code=int(error))
 
 
 def _leave(core: StoringCore, request: Request) -> Reply:
     messages = ClientMessages("leave_group", request.version)
     body = messages.decode(request)
+    if not request.access.allows(*READ_GROUP, body.group_id):
+        refused = KioError.group_authorization_failed
+        return Reply(messages.response(error_code=refused, members=()), error_code=refused.value)
     several = request.version >= _SEVERAL_MEMBERS_SINCE
     leaving = [
         LeavingMember(member.member_id, member.group_instance_id, getattr(member, "reason", None))
@@ -145,8 +155,44 @@ def _leave(core: StoringCore, request: Request) -> Reply:
 
 
 APIS: Final = (
-    Api(key=11, name="JoinGroup", lowest=0, highest=9, flexible_from=6, handle=_join, locks_core=False),
-    Api(key=14, name="SyncGroup", lowest=0, highest=5, flexible_from=4, handle=_sync, locks_core=False),
-    Api(key=12, name="Heartbeat", lowest=0, highest=4, flexible_from=4, handle=_heartbeat, locks_core=False),
-    Api(key=13, name="LeaveGroup", lowest=0, highest=5, flexible_from=4, handle=_leave, locks_core=False),
+    Api(
+        key=11,
+        name="JoinGroup",
+        lowest=0,
+        highest=9,
+        flexible_from=6,
+        handle=_join,
+        locks_core=False,
+        needs=asks(READ_GROUP),
+    ),
+    Api(
+        key=14,
+        name="SyncGroup",
+        lowest=0,
+        highest=5,
+        flexible_from=4,
+        handle=_sync,
+        locks_core=False,
+        needs=asks(READ_GROUP),
+    ),
+    Api(
+        key=12,
+        name="Heartbeat",
+        lowest=0,
+        highest=4,
+        flexible_from=4,
+        handle=_heartbeat,
+        locks_core=False,
+        needs=asks(READ_GROUP),
+    ),
+    Api(
+        key=13,
+        name="LeaveGroup",
+        lowest=0,
+        highest=5,
+        flexible_from=4,
+        handle=_leave,
+        locks_core=False,
+        needs=asks(READ_GROUP),
+    ),
 )

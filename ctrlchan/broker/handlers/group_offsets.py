@@ -1,7 +1,7 @@
 """OffsetCommit (8), OffsetFetch (9), OffsetDelete (47).
 
 Versions 0 of OffsetCommit and OffsetFetch keep offsets in ZooKeeper: they are refused, as by a Kafka broker
-without ZooKeeper. ``KafkaApis`` and ``GroupCoordinatorAdapter`` of Kafka 3.9, without an authorizer.
+without ZooKeeper. ``KafkaApis`` and ``GroupCoordinatorAdapter`` of Kafka 3.9.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from ctrlchan.broker.handlers._group_messages import decode_offset_commit, encod
 from ctrlchan.broker.handlers.group_access import (
     by_topic,
     coordinator_of,
-    existing_partitions,
+    readable_partitions,
     when_answered,
 )
 from ctrlchan.broker.storing_core import StoringCore
 from ctrlchan.errors import ErrorCode
+from ctrlchan.server.access import DELETE_GROUP, DESCRIBE_GROUP, DESCRIBE_TOPIC, READ_GROUP, READ_TOPIC, asks
 from ctrlchan.server.api import Api, Reply, Request
 from ctrlchan.server.kio_messages import ClientMessages, KioError
 
@@ -35,12 +36,7 @@ _Errors = list[tuple[TopicPartition, ErrorCode]]
 
 def _commit(core: StoringCore, request: Request) -> Reply | Future[Reply]:
     commit = decode_offset_commit(request.frame, request.offset, request.version)
-    existing = existing_partitions(core, [each.partition for each in commit.offsets])
-    unknown: _Errors = [
-        (each.partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        for each in commit.offsets
-        if each.partition not in existing
-    ]
+    partitions = [each.partition for each in commit.offsets]
 
     def reply(errors: _Errors) -> Reply:
         return Reply(
@@ -49,10 +45,13 @@ def _commit(core: StoringCore, request: Request) -> Reply | Future[Reply]:
             rows=len(errors),
         )
 
+    if not request.access.allows(*READ_GROUP, commit.group_id):
+        return reply([(each, ErrorCode.GROUP_AUTHORIZATION_FAILED) for each in partitions])
+    existing, unknown = readable_partitions(core, request.access, partitions)
     if not existing:
         return reply(unknown)
     if request.version == _IN_ZOOKEEPER:
-        return reply([(each.partition, ErrorCode.UNSUPPORTED_VERSION) for each in commit.offsets])
+        return reply([(each, ErrorCode.UNSUPPORTED_VERSION) for each in partitions])
     if unknown:
         commit = commit._replace(offsets=[each for each in commit.offsets if each.partition in existing])
 
@@ -68,7 +67,7 @@ def _fetch(core: StoringCore, request: Request) -> Reply:
     several = request.version >= _SEVERAL_GROUPS_SINCE
     stable = getattr(body, "require_stable", False)
     groups = [
-        _fetch_group(core, request.version, group, stable) for group in (body.groups if several else [body])
+        _fetch_group(core, request, group, stable=stable) for group in (body.groups if several else [body])
     ]
     replies = [
         (group_id, error, _fetched_topics(messages, offsets, "s" if several else ""))
@@ -90,17 +89,32 @@ def _fetch(core: StoringCore, request: Request) -> Reply:
 
 
 def _fetch_group(
-    core: StoringCore, version: int, group: Any, stable: bool
+    core: StoringCore, request: Request, group: Any, *, stable: bool
 ) -> tuple[str, ErrorCode, dict[TopicPartition, FetchedOffset]]:
     """Return the group, its error and its offsets."""
+    access, version = request.access, request.version
     partitions: list[TopicPartition] | None = None
     if group.topics is not None:
         partitions = [
             TopicPartition(topic.name, index) for topic in group.topics for index in topic.partition_indexes
         ]
     error, offsets = ErrorCode.UNSUPPORTED_VERSION, dict[TopicPartition, FetchedOffset]()
-    if version != _IN_ZOOKEEPER:
-        error, offsets = coordinator_of(core).fetch(group.group_id, partitions, require_stable=stable)
+    if not access.allows(*DESCRIBE_GROUP, group.group_id):
+        error = ErrorCode.GROUP_AUTHORIZATION_FAILED
+    elif version != _IN_ZOOKEEPER:
+        asked = partitions
+        described = access.allowed(*DESCRIBE_TOPIC, [topic.name for topic in group.topics or ()])
+        if partitions is not None:
+            asked = [each for each in partitions if each.topic in described]
+        error, offsets = coordinator_of(core).fetch(group.group_id, asked, require_stable=stable)
+        if not error and partitions is None:
+            described = access.allowed(*DESCRIBE_TOPIC, {each.topic for each in offsets})
+            offsets = {each: offset for each, offset in offsets.items() if each.topic in described}
+        elif not error:
+            denied = FetchedOffset(error=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            offsets = dict(offsets) | {
+                each: denied for each in partitions or () if each.topic not in described
+            }
     if error and version < _GROUP_ERROR_SINCE:
         # The response has no other place for it. Kafka leaves the partitions out since version 1, which
         # to a client means that there are no offsets.
@@ -139,10 +153,10 @@ def _delete(core: StoringCore, request: Request) -> Reply:
         for topic in body.topics
         for partition in topic.partitions
     ]
-    existing = existing_partitions(core, partitions)
-    unknown: _Errors = [
-        (each, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) for each in partitions if each not in existing
-    ]
+    if not request.access.allows(*DELETE_GROUP, body.group_id):
+        refused = KioError.group_authorization_failed
+        return Reply(messages.response(topics=(), error_code=refused), error_code=refused.value)
+    existing, unknown = readable_partitions(core, request.access, partitions)
     known = [each for each in partitions if each in existing]
     error, results = coordinator_of(core).delete_offsets(body.group_id, known)
     errors = [] if error else [*unknown, *results.items()]
@@ -170,8 +184,35 @@ def _delete(core: StoringCore, request: Request) -> Reply:
 
 
 APIS: Final = (
-    Api(key=8, name="OffsetCommit", lowest=0, highest=9, flexible_from=8, handle=_commit, locks_core=False),
-    Api(key=9, name="OffsetFetch", lowest=0, highest=9, flexible_from=6, handle=_fetch, locks_core=False),
+    Api(
+        key=8,
+        name="OffsetCommit",
+        lowest=0,
+        highest=9,
+        flexible_from=8,
+        handle=_commit,
+        locks_core=False,
+        needs=asks(READ_GROUP, READ_TOPIC),
+    ),
+    Api(
+        key=9,
+        name="OffsetFetch",
+        lowest=0,
+        highest=9,
+        flexible_from=6,
+        handle=_fetch,
+        locks_core=False,
+        needs=asks(DESCRIBE_GROUP, DESCRIBE_TOPIC),
+    ),
     # No version of it is flexible.
-    Api(key=47, name="OffsetDelete", lowest=0, highest=0, flexible_from=1, handle=_delete, locks_core=False),
+    Api(
+        key=47,
+        name="OffsetDelete",
+        lowest=0,
+        highest=0,
+        flexible_from=1,
+        handle=_delete,
+        locks_core=False,
+        needs=asks(DELETE_GROUP, READ_TOPIC),
+    ),
 )

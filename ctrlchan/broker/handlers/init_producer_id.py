@@ -1,6 +1,6 @@
 """InitProducerId (22): a producer id and an epoch, for transactional and for idempotent producers.
 
-``KafkaApis.handleInitProducerIdRequest`` of Kafka 3.9, without an authorizer.
+``KafkaApis.handleInitProducerIdRequest`` of Kafka 3.9.
 """
 
 from __future__ import annotations
@@ -9,11 +9,13 @@ import logging
 from concurrent.futures import Future
 from typing import Final
 
+from ctrlchan.authorizer.acls import Operation
 from ctrlchan.broker.coordinator.transaction.requests import InitResult, ProducerIdentity
 from ctrlchan.broker.handlers.group_access import milliseconds, when_answered
 from ctrlchan.broker.handlers.transaction_access import for_old_clients
 from ctrlchan.broker.storing_core import StoringCore
 from ctrlchan.errors import ErrorCode, IllegalStateError
+from ctrlchan.server.access import IDEMPOTENT_WRITE_CLUSTER, WRITE_TOPIC, WRITE_TRANSACTIONAL_ID, Access, asks
 from ctrlchan.server.api import Api, Reply, Request
 from ctrlchan.server.kio_messages import ClientMessages, KioError
 
@@ -42,6 +44,9 @@ def _handle(core: StoringCore, request: Request) -> Reply | Future[Reply]:
             error_code=int(error),
         )
 
+    refusal = _refusal(request.access, body.transactional_id)
+    if refusal is not None:
+        return reply(InitResult(refusal))
     if (producer_id == _NO_ID) != (epoch == _NO_EPOCH):
         return reply(InitResult(ErrorCode.INVALID_REQUEST))
     expected = None if producer_id == _NO_ID else ProducerIdentity(producer_id, epoch)
@@ -59,6 +64,18 @@ def _handle(core: StoringCore, request: Request) -> Reply | Future[Reply]:
         return reply(InitResult(ErrorCode.UNKNOWN_SERVER_ERROR))
 
 
+def _refusal(access: Access, transactional_id: str | None) -> ErrorCode | None:
+    """Return the error of a producer that may have no id."""
+    if transactional_id is not None:
+        if not access.allows(*WRITE_TRANSACTIONAL_ID, transactional_id):
+            return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    elif not access.allows_cluster(Operation.IDEMPOTENT_WRITE, logs=False) and not access.allows_any(
+        *WRITE_TOPIC
+    ):
+        return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    return None
+
+
 API: Final = Api(
     key=22,
     name="InitProducerId",
@@ -67,4 +84,5 @@ API: Final = Api(
     flexible_from=2,
     handle=_handle,
     locks_core=False,
+    needs=asks(WRITE_TRANSACTIONAL_ID, IDEMPOTENT_WRITE_CLUSTER, WRITE_TOPIC),
 )

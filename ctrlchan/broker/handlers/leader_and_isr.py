@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ctrlchan._codec import LEADER_AND_ISR, ControlResponse, LeaderAndIsrRequest, ListColumn
+from ctrlchan.authorizer.acls import Operation
 from ctrlchan.broker.core import BrokerCore
 from ctrlchan.broker.handlers import control
 from ctrlchan.broker.metadata.hosted_replicas import Assignment, Bool
@@ -25,6 +26,7 @@ from ctrlchan.broker.metadata.jvm_order import (
     topic_partition_hashes,
 )
 from ctrlchan.errors import ErrorCode
+from ctrlchan.server.access import needs_cluster
 from ctrlchan.server.api import Api, Reply, Request
 from ctrlchan.state.lists import contains, empty_lists, packed_values, take
 
@@ -43,7 +45,15 @@ def _handle(core: BrokerCore, request: Request) -> Reply:
     )
 
 
-API = Api(key=LEADER_AND_ISR, name="LeaderAndIsr", lowest=0, highest=7, flexible_from=4, handle=_handle)
+API = Api(
+    key=LEADER_AND_ISR,
+    name="LeaderAndIsr",
+    lowest=0,
+    highest=7,
+    flexible_from=4,
+    handle=_handle,
+    needs=needs_cluster(Operation.CLUSTER_ACTION),
+)
 
 
 def _become_leader_or_follower(core: BrokerCore, message: LeaderAndIsrRequest) -> ControlResponse:

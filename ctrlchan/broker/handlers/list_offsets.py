@@ -12,6 +12,7 @@ from ctrlchan.broker.handlers.hosted import find_led, find_partition
 from ctrlchan.broker.log._log import EARLIEST, EARLIEST_LOCAL, LATEST, MAX_TIMESTAMP
 from ctrlchan.broker.storing_core import StoringCore
 from ctrlchan.errors import ErrorCode, KafkaError
+from ctrlchan.server.access import DESCRIBE_TOPIC, asks
 from ctrlchan.server.api import Api, Reply, Request
 from ctrlchan.server.kio_messages import ClientMessages, KioError
 
@@ -37,11 +38,15 @@ def _handle(core: StoringCore, request: Request) -> Reply:
     named = Counter((topic.name, one.partition_index) for topic in body.topics for one in topic.partitions)
     errors = 0
     topics = []
-    for topic in body.topics:
+    described = request.access.allowed(*DESCRIBE_TOPIC, [topic.name for topic in body.topics])
+    # Denied topics last, as Kafka.
+    for topic in sorted(body.topics, key=lambda topic: topic.name not in described):
         partitions = []
         for one in topic.partitions:
             found, error = _Found(), KioError.none
             try:
+                if topic.name not in described:
+                    raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
                 if named[topic.name, one.partition_index] > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST)
                 found = _find(core, request.version, body, topic.name, one)
@@ -62,7 +67,16 @@ def _handle(core: StoringCore, request: Request) -> Reply:
     return Reply(messages.response(topics=tuple(topics)), partition_errors=errors, rows=sum(named.values()))
 
 
-API = Api(key=2, name="ListOffsets", lowest=1, highest=9, flexible_from=6, handle=_handle, locks_core=False)
+API = Api(
+    key=2,
+    name="ListOffsets",
+    lowest=1,
+    highest=9,
+    flexible_from=6,
+    handle=_handle,
+    locks_core=False,
+    needs=asks(DESCRIBE_TOPIC),
+)
 
 
 def _find(core: StoringCore, version: int, body: Any, topic: str, asked: Any) -> _Found:

@@ -11,15 +11,19 @@ these, too. Kafka denies the topics in between, and producers give their records
 
 from __future__ import annotations
 
+from collections.abc import Container
 from concurrent.futures import Future
 from functools import partial
 from time import monotonic
 from typing import Final
 
+from ctrlchan.authorizer.acls import Operation
 from ctrlchan.broker.handlers.auto_create import create_missing
 from ctrlchan.broker.handlers.effects import when_seen
 from ctrlchan.broker.metadata.metadata_cache import MetadataCache
 from ctrlchan.broker.storing_core import StoringCore
+from ctrlchan.errors import ErrorCode
+from ctrlchan.server.access import CREATE_CLUSTER, CREATE_TOPIC, DESCRIBE_CLUSTER, DESCRIBE_TOPIC, asks
 from ctrlchan.server.api import Api, Reply, Request
 from ctrlchan.server.apis import metadata
 from ctrlchan.server.apis._metadata import MetadataRequest, decode_metadata
@@ -35,11 +39,24 @@ def _handle(core: StoringCore, request: Request) -> Reply | Future[Reply]:
     body = decode_metadata(request.frame, request.offset, request.version)
     with core.metadata.state.lock:
         is_informed = _is_informed(core, core.metadata)
-    if core.controller is None or (is_informed and not _missing(core, request, body)):
-        return metadata.answer(core, request, body)
+    if core.controller is None or is_informed:
+        return _answer(core, request, body)
     is_known = when_seen(core, partial(_is_informed, core), _FIRST_UPDATE_SECONDS)
-    created = then(is_known, lambda _: create_missing(core, _missing(core, request, body)))
-    return then(created, lambda errors: metadata.answer(core, request, body, errors))
+    return then(is_known, lambda _: _answer(core, request, body))
+
+
+def _answer(core: StoringCore, request: Request, body: MetadataRequest) -> Reply | Future[Reply]:
+    """Return the reply, after the topics that the client may create were created."""
+    described = metadata.described(core, request, body)
+    missing = [name for name in _missing(core, request, body) if name in described]
+    if core.controller is None or not missing:
+        return metadata.answer(core, request, body, described)
+    creatable: Container[str] = missing
+    if not request.access.allows_cluster(Operation.CREATE, logs=False):
+        creatable = request.access.allowed(*CREATE_TOPIC, missing)
+    denied = {name: int(ErrorCode.TOPIC_AUTHORIZATION_FAILED) for name in missing if name not in creatable}
+    created = create_missing(core, [name for name in missing if name in creatable])
+    return then(created, lambda errors: metadata.answer(core, request, body, described, errors | denied))
 
 
 def _is_informed(core: StoringCore, known: MetadataCache) -> bool:
@@ -63,5 +80,12 @@ def _missing(core: StoringCore, request: Request, body: MetadataRequest) -> list
 
 
 API: Api[StoringCore] = Api(
-    key=3, name="Metadata", lowest=0, highest=12, flexible_from=9, handle=_handle, locks_core=False
+    key=3,
+    name="Metadata",
+    lowest=0,
+    highest=12,
+    flexible_from=9,
+    handle=_handle,
+    locks_core=False,
+    needs=asks(DESCRIBE_TOPIC, CREATE_CLUSTER, CREATE_TOPIC, DESCRIBE_CLUSTER),
 )

@@ -6,12 +6,15 @@ Source: ``ReplicaManager.lastOffsetForLeaderEpoch``.
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Any
 
+from ctrlchan.authorizer.acls import Operation
 from ctrlchan.broker.handlers.hosted import find_led
 from ctrlchan.broker.log._leader_epochs import UNDEFINED_EPOCH, UNDEFINED_OFFSET, EpochEnd
 from ctrlchan.broker.storing_core import StoringCore
 from ctrlchan.errors import ErrorCode, KafkaError
+from ctrlchan.server.access import CLUSTER_ACTION_CLUSTER, DESCRIBE_TOPIC, asks
 from ctrlchan.server.api import Api, Reply, Request
 from ctrlchan.server.kio_messages import ClientMessages, KioError
 
@@ -24,11 +27,17 @@ def _handle(core: StoringCore, request: Request) -> Reply:
     messages = ClientMessages("offset_for_leader_epoch", request.version)
     topics = []
     errors = rows = 0
-    for topic in messages.decode(request).topics:
+    asked = messages.decode(request).topics
+    described: Container[str] = [topic.topic for topic in asked]
+    if not request.access.allows_cluster(Operation.CLUSTER_ACTION, logs=False):
+        described = request.access.allowed(*DESCRIBE_TOPIC, [topic.topic for topic in asked])
+    for topic in asked:
         partitions = []
         for one in topic.partitions:
             end, error = _UNDEFINED, KioError.none
             try:
+                if topic.topic not in described:
+                    raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
                 end = _find(core, topic.topic, one)
             except KafkaError as refused:
                 error = KioError(refused.code)
@@ -57,6 +66,7 @@ API = Api(
     flexible_from=4,
     handle=_handle,
     locks_core=False,
+    needs=asks(CLUSTER_ACTION_CLUSTER, DESCRIBE_TOPIC),
 )
 
 

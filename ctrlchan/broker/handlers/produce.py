@@ -12,11 +12,12 @@ These versions are announced because librdkafka compresses nothing for a broker 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from concurrent.futures import Future
 from functools import partial
 from typing import Final
 
+from ctrlchan.broker._decisions import Allowed, Decisions, Subject
 from ctrlchan.broker.handlers.current_leaders import CurrentLeader, CurrentLeaders
 from ctrlchan.broker.handlers.produce_records import (
     FORMAT_2_FROM,
@@ -32,6 +33,7 @@ from ctrlchan.broker.replica._partitions import ProduceResult
 from ctrlchan.broker.storing_core import StoringCore
 from ctrlchan.errors import DecodeError, ErrorCode, KafkaError, ProtocolError
 from ctrlchan.internal_topics import INTERNAL_TOPICS
+from ctrlchan.server.access import WRITE_TOPIC, WRITE_TRANSACTIONAL_ID, Access, AuthorizedAccess, asks
 from ctrlchan.server.api import Api, Reply, Request
 from ctrlchan.server.futures import then, when_done
 from ctrlchan.server.kio_messages import ClientMessages
@@ -54,26 +56,46 @@ def _handle(core: StoringCore, request: Request) -> Future[Reply]:
         # Kafka has no answer to this either.
         raise DecodeError("null for records", api="ProduceRequest", version=request.version)
     transactional_id: str | None = getattr(body, "transactional_id", None)
+    # Read first: what is decided after a change of ACLs counts for the version after it.
+    version = 0 if core.decisions is None else core.decisions.version
     refusal: ProduceResult | None = None
     if not all(map(begins_as_batch, entries.values())):
         # Kafka looks for transactions first, and fails there.
         refusal = ProduceResult(ErrorCode.CORRUPT_MESSAGE, error_message="records that are no batch")
-    elif transactional_id is None and any(map(is_transactional, entries.values())):
+    elif any(map(is_transactional, entries.values())) and (
+        transactional_id is None or not request.access.allows(*WRITE_TRANSACTIONAL_ID, transactional_id)
+    ):
         refusal = ProduceResult(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    elif request.version < ZSTD_FROM and any(
-        has_unknown_codec(records) and _is_known(core, key) for key, records in entries.items()
+    writable: Container[str] = ()
+    if refusal is None:
+        names = [topic.name for topic in body.topic_data]
+        writable = request.access.allowed(*WRITE_TOPIC, names)
+    if (
+        refusal is None
+        and request.version < ZSTD_FROM
+        and any(
+            has_unknown_codec(records) and key[0] in writable and _is_known(core, key)
+            for key, records in entries.items()
+        )
     ):
         # Kafka looks whether it is zstd, and fails.
         refusal = ProduceResult(ErrorCode.UNKNOWN_SERVER_ERROR)
+    if core.decisions is not None:
+        _remember(core.decisions, version, request.access, writable, entries, transactional_id)
     if refusal is not None:
         return _when_done(core, request, body.acks, dict.fromkeys(entries, refusal))
-    append = partial(_append_all, core, request, body.acks, int(body.timeout.total_seconds() * 1000), entries)
+    denied = {
+        key: ProduceResult(ErrorCode.TOPIC_AUTHORIZATION_FAILED) for key in entries if key[0] not in writable
+    }
+    append = partial(
+        _append_all, core, request, body.acks, int(body.timeout.total_seconds() * 1000), entries, denied
+    )
     if transactional_id is None:
         return append(Verified({}, {}))
     whole = {
         key: records
         for key, records in entries.items()
-        if _is_known(core, key) and not error_of_records(records, request.version)
+        if key not in denied and _is_known(core, key) and not error_of_records(records, request.version)
     }
     try:
         verified = verify(
@@ -93,7 +115,26 @@ API = Api(
     flexible_from=_FLEXIBLE_FROM,
     handle=_handle,
     locks_core=False,
+    needs=asks(WRITE_TOPIC, WRITE_TRANSACTIONAL_ID),
 )
+
+
+def _remember(
+    decisions: Decisions,
+    version: int,
+    access: Access,
+    writable: Container[str],
+    entries: Mapping[Key, bytes],
+    transactional_id: str | None,
+) -> None:
+    """Let the processors append to these topics from now on."""
+    assert isinstance(access, AuthorizedAccess)
+    names = {topic for topic, _ in entries if topic in writable}
+    granted = [(int(Subject.TOPIC_NAME), name.encode(), int(Allowed.MAY_WRITE)) for name in names]
+    if transactional_id is not None and any(map(is_transactional, entries.values())) and names:
+        granted.append((int(Subject.TRANSACTIONAL_ID), transactional_id.encode(), int(Allowed.MAY_WRITE)))
+    identity = decisions.identity_of(access.requester.principal, access.requester.host)
+    decisions.grant(identity, version, granted)
 
 
 def _append_all(
@@ -102,11 +143,13 @@ def _append_all(
     acks: int,
     timeout_ms: int,
     entries: Mapping[Key, bytes],
+    denied: Mapping[Key, ProduceResult],
     verified: Verified,
 ) -> Future[Reply]:
     """Append the records of all partitions that are not refused; return the reply."""
     results: dict[Key, ProduceResult | Future[ProduceResult]] = {
-        key: verified.refused.get(key)
+        key: denied.get(key)
+        or verified.refused.get(key)
         or _append(core, request, key, records, acks, timeout_ms, verified.guards.get(key, 0))
         for key, records in entries.items()
     }

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ctrlchan._codec import STOP_REPLICA, ControlResponse, StopReplicaRequest
+from ctrlchan.authorizer.acls import Operation
 from ctrlchan.broker.core import BrokerCore
 from ctrlchan.broker.handlers import control
 from ctrlchan.broker.metadata.jvm_order import java_map_order, scala_map_order, topic_partition_hashes
 from ctrlchan.errors import ErrorCode
 from ctrlchan.protocol import EPOCH_DURING_DELETE, NO_EPOCH
+from ctrlchan.server.access import needs_cluster
 from ctrlchan.server.api import Api, Reply, Request
 
 if TYPE_CHECKING:
@@ -28,7 +30,15 @@ def _handle(core: BrokerCore, request: Request) -> Reply:
     return control.answer(core, request, StopReplicaRequest, STOP_REPLICA, _stop_replicas, _refuse)
 
 
-API = Api(key=STOP_REPLICA, name="StopReplica", lowest=0, highest=4, flexible_from=2, handle=_handle)
+API = Api(
+    key=STOP_REPLICA,
+    name="StopReplica",
+    lowest=0,
+    highest=4,
+    flexible_from=2,
+    handle=_handle,
+    needs=needs_cluster(Operation.CLUSTER_ACTION),
+)
 
 
 def _stop_replicas(core: BrokerCore, message: StopReplicaRequest) -> ControlResponse:

@@ -1,7 +1,6 @@
 """DescribeTransactions (65) and ListTransactions (66) (KIP-664).
 
-``KafkaApis.handleDescribeTransactionsRequest`` and ``handleListTransactionsRequest`` of Kafka 3.9, without an
-authorizer.
+``KafkaApis.handleDescribeTransactionsRequest`` and ``handleListTransactionsRequest`` of Kafka 3.9.
 """
 
 from __future__ import annotations
@@ -12,6 +11,8 @@ from typing import Any, Final
 from ctrlchan.broker.coordinator.transaction.requests import TransactionDescription
 from ctrlchan.broker.handlers.group_access import by_topic
 from ctrlchan.broker.storing_core import StoringCore
+from ctrlchan.errors import ErrorCode
+from ctrlchan.server.access import DESCRIBE_TOPIC, DESCRIBE_TRANSACTIONAL_ID, Access, asks
 from ctrlchan.server.api import Api, Reply, Request
 from ctrlchan.server.kio_entities import duration
 from ctrlchan.server.kio_messages import ClientMessages, KioError
@@ -29,8 +30,16 @@ def _describe(core: StoringCore, request: Request) -> Reply:
     messages = ClientMessages("describe_transactions", request.version)
     body = messages.decode(request)
     coordinator = core.transactions.coordinator
-    described = [(each, coordinator.describe(each)) for each in body.transactional_ids]
-    states = tuple(_described(messages, each, transaction) for each, transaction in described)
+    described = [
+        (
+            each,
+            coordinator.describe(each)
+            if request.access.allows(*DESCRIBE_TRANSACTIONAL_ID, each)
+            else TransactionDescription(error=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+        )
+        for each in body.transactional_ids
+    ]
+    states = tuple(_described(messages, request.access, each, transaction) for each, transaction in described)
     return Reply(
         messages.response(transaction_states=states),
         partition_errors=sum(1 for _, transaction in described if transaction.error),
@@ -38,9 +47,12 @@ def _describe(core: StoringCore, request: Request) -> Reply:
     )
 
 
-def _described(messages: ClientMessages, transactional_id: str, transaction: TransactionDescription) -> Any:
+def _described(
+    messages: ClientMessages, access: Access, transactional_id: str, transaction: TransactionDescription
+) -> Any:
     found = not transaction.error
     topics = by_topic(transaction.partitions if found else ())
+    visible = access.allowed(*DESCRIBE_TOPIC, topics)
     return messages.part(
         "TransactionState",
         error_code=KioError(transaction.error),
@@ -54,6 +66,7 @@ def _described(messages: ClientMessages, transactional_id: str, transaction: Tra
         topics=tuple(
             messages.part("TopicData", topic=topic, partitions=tuple(partitions))
             for topic, partitions in topics.items()
+            if topic in visible
         ),
     )
 
@@ -66,6 +79,10 @@ def _list(core: StoringCore, request: Request) -> Reply:
         frozenset(body.producer_id_filters),
         getattr(body, "duration_filter", _ANY_DURATION),
     )
+    # Kafka logs a denial of each: the client has named none of them, and yet asked for all.
+    visible = request.access.allowed(
+        *DESCRIBE_TRANSACTIONAL_ID, [each.transactional_id for each in transactions]
+    )
     listed = tuple(
         messages.part(
             "TransactionState",
@@ -74,6 +91,7 @@ def _list(core: StoringCore, request: Request) -> Reply:
             transaction_state=each.state,
         )
         for each in transactions
+        if each.transactional_id in visible
     )
     return Reply(
         messages.response(
@@ -93,9 +111,17 @@ APIS: Final = (
         flexible_from=0,
         handle=_describe,
         locks_core=False,
+        needs=asks(DESCRIBE_TRANSACTIONAL_ID, DESCRIBE_TOPIC),
     ),
     Api(
-        key=66, name="ListTransactions", lowest=0, highest=1, flexible_from=0, handle=_list, locks_core=False
+        key=66,
+        name="ListTransactions",
+        lowest=0,
+        highest=1,
+        flexible_from=0,
+        handle=_list,
+        locks_core=False,
+        needs=asks(DESCRIBE_TRANSACTIONAL_ID),
     ),
 )
 

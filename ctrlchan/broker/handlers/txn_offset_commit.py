@@ -1,18 +1,20 @@
 """TxnOffsetCommit (28): offsets of a group that count when the producer's transaction commits.
 
-``KafkaApis.handleTxnOffsetCommitRequest`` of Kafka 3.9, without an authorizer.
+``KafkaApis.handleTxnOffsetCommitRequest`` of Kafka 3.9.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import Final
 
 from ctrlchan.broker.coordinator.common.partitions import TopicPartition
 from ctrlchan.broker.handlers._group_messages import decode_txn_offset_commit, encode_txn_offset_commit
-from ctrlchan.broker.handlers.group_access import coordinator_of, existing_partitions, when_answered
+from ctrlchan.broker.handlers.group_access import coordinator_of, readable_partitions, when_answered
 from ctrlchan.broker.storing_core import StoringCore
 from ctrlchan.errors import ErrorCode
+from ctrlchan.server.access import READ_GROUP, READ_TOPIC, WRITE_TRANSACTIONAL_ID, asks
 from ctrlchan.server.api import Api, Reply, Request
 
 __all__ = ["API"]
@@ -23,14 +25,10 @@ _ABORTABLE_SINCE: Final = 4
 
 def _commit(core: StoringCore, request: Request) -> Reply | Future[Reply]:
     commit = decode_txn_offset_commit(request.frame, request.offset, request.version)
-    existing = existing_partitions(core, [each.partition for each in commit.offsets])
-    unknown = [
-        (each.partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        for each in commit.offsets
-        if each.partition not in existing
-    ]
+    partitions = [each.partition for each in commit.offsets]
+    unknown: list[tuple[TopicPartition, ErrorCode]] = []
 
-    def committed(errors: dict[TopicPartition, ErrorCode]) -> Reply:
+    def committed(errors: Mapping[TopicPartition, ErrorCode]) -> Reply:
         rows = unknown + [(each, _error_for(request.version, error)) for each, error in errors.items()]
         return Reply(
             encode_txn_offset_commit(request.version, rows),
@@ -38,6 +36,11 @@ def _commit(core: StoringCore, request: Request) -> Reply | Future[Reply]:
             rows=len(rows),
         )
 
+    if not request.access.allows(*WRITE_TRANSACTIONAL_ID, commit.transactional_id):
+        return committed(dict.fromkeys(partitions, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
+    if not request.access.allows(*READ_GROUP, commit.group_id):
+        return committed(dict.fromkeys(partitions, ErrorCode.GROUP_AUTHORIZATION_FAILED))
+    existing, unknown = readable_partitions(core, request.access, partitions)
     if not existing:
         return committed({})
     if unknown:
@@ -55,5 +58,12 @@ def _error_for(version: int, error: ErrorCode) -> ErrorCode:
 
 
 API: Final = Api(
-    key=28, name="TxnOffsetCommit", lowest=0, highest=4, flexible_from=3, handle=_commit, locks_core=False
+    key=28,
+    name="TxnOffsetCommit",
+    lowest=0,
+    highest=4,
+    flexible_from=3,
+    handle=_commit,
+    locks_core=False,
+    needs=asks(WRITE_TRANSACTIONAL_ID, READ_GROUP, READ_TOPIC),
 )

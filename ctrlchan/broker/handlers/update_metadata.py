@@ -15,11 +15,13 @@ from ctrlchan._codec import (
     Topics,
     UpdateMetadataRequest,
 )
+from ctrlchan.authorizer.acls import Operation
 from ctrlchan.broker.core import BrokerCore
 from ctrlchan.broker.handlers import control
 from ctrlchan.broker.metadata.metadata_cache import RepeatedListenerError
 from ctrlchan.errors import ErrorCode
 from ctrlchan.protocol import LEADER_DURING_DELETE
+from ctrlchan.server.access import needs_cluster
 from ctrlchan.server.api import Api, Reply, Request
 
 __all__ = ["API"]
@@ -29,7 +31,15 @@ def _handle(core: BrokerCore, request: Request) -> Reply:
     return control.answer(core, request, UpdateMetadataRequest, UPDATE_METADATA, _update, _response)
 
 
-API = Api(key=UPDATE_METADATA, name="UpdateMetadata", lowest=0, highest=8, flexible_from=6, handle=_handle)
+API = Api(
+    key=UPDATE_METADATA,
+    name="UpdateMetadata",
+    lowest=0,
+    highest=8,
+    flexible_from=6,
+    handle=_handle,
+    needs=needs_cluster(Operation.CLUSTER_ACTION),
+)
 
 
 def _update(core: BrokerCore, message: UpdateMetadataRequest) -> ControlResponse:

@@ -1,6 +1,6 @@
 """WriteTxnMarkers (27): the markers at the end of transactions, from a coordinator or an administrator.
 
-``KafkaApis.handleWriteTxnMarkersRequest`` of Kafka 3.9, without an authorizer. An answer has the partitions
+``KafkaApis.handleWriteTxnMarkersRequest`` of Kafka 3.9. An answer has the partitions
 in the order of Kafka's hash maps. A partition that is named twice gets one marker, and a marker without
 partitions delays no answer; Kafka answers neither request.
 """
@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from ctrlchan.authorizer.acls import Operation
 from ctrlchan.broker.coordinator.common.partitions import TopicPartition
 from ctrlchan.broker.coordinator.marker_appends import Marker
 from ctrlchan.broker.coordinator.transaction.requests import ProducerIdentity
@@ -27,7 +28,9 @@ from ctrlchan.broker.metadata.jvm_order import (
 )
 from ctrlchan.broker.storing_core import StoringCore
 from ctrlchan.errors import ErrorCode
+from ctrlchan.server.access import ALTER_CLUSTER, CLUSTER_ACTION_CLUSTER, asks
 from ctrlchan.server.api import Api, Reply, Request
+from ctrlchan.server.error_responses import error_response
 from ctrlchan.server.kio_messages import ClientMessages, KioError
 
 __all__ = ["API"]
@@ -35,6 +38,13 @@ __all__ = ["API"]
 
 def _handle(core: StoringCore, request: Request) -> Reply | Future[Reply]:
     messages = ClientMessages("write_txn_markers", request.version)
+    body = messages.decode(request)
+    access = request.access
+    if not access.allows_cluster(Operation.ALTER, logs=False) and not access.allows_cluster(
+        Operation.CLUSTER_ACTION
+    ):
+        error = KioError.cluster_authorization_failed
+        return Reply(error_response(messages, body, error), error_code=error.value)
     asked = [
         (
             Marker(
@@ -44,7 +54,7 @@ def _handle(core: StoringCore, request: Request) -> Reply | Future[Reply]:
             ),
             [TopicPartition(topic.name, index) for topic in one.topics for index in topic.partition_indexes],
         )
-        for one in messages.decode(request).markers
+        for one in body.markers
     ]
     answers = _Answers(messages, len(asked))
     if any(min(marker.producer) < 0 and partitions for marker, partitions in asked):
@@ -58,7 +68,14 @@ def _handle(core: StoringCore, request: Request) -> Reply | Future[Reply]:
 
 
 API: Final = Api(
-    key=27, name="WriteTxnMarkers", lowest=0, highest=1, flexible_from=1, handle=_handle, locks_core=False
+    key=27,
+    name="WriteTxnMarkers",
+    lowest=0,
+    highest=1,
+    flexible_from=1,
+    handle=_handle,
+    locks_core=False,
+    needs=asks(ALTER_CLUSTER, CLUSTER_ACTION_CLUSTER),
 )
 
 

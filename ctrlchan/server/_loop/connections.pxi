@@ -124,6 +124,7 @@ cdef void open_connection(Connection* c, int fd) noexcept nogil:
         free_slot(c)
         return
     c.fd, c.interest, c.state, c.last_active = fd, READABLE, IDLE, p.now
+    c.identity = 0
     c.holds_back = False
     link_active(c)
     count(&p.counters.connections, 1)
@@ -134,7 +135,6 @@ cdef void close_connection(Connection* c) noexcept nogil:
     """Close the socket. The slot is free again when no handler works on a request of the connection."""
     cdef Processor* p = c.processor
     cdef const PollerFunctions* poller = p.network.poller
-    cdef HotRequest request
     if c.fd < 0:
         return
     poller.remove(poller, p.poller, c.fd)
@@ -146,15 +146,24 @@ cdef void close_connection(Connection* c) noexcept nogil:
     release_connection(p.network, c.peer.ip)
     if c.state == WAITING:
         stop_timer(&p.wheel, &c.timer)
-        if c.request_state != NULL:
-            describe_request(c, ABANDONED, &request)
-            p.network.hot(p.network.hot_context, &request, &c.out)
-            forget_sent(c)
         c.state = IDLE
     elif c.state == QUEUED and drop_held(&p.network.queue, c):
         c.state = IDLE
     if c.state == IDLE:
+        abandon_state(c)
+        forget_sent(c)
         free_slot(c)
+
+
+cdef void abandon_state(Connection* c) noexcept nogil:
+    """Let the hot handler release what it keeps for the request, which it does not answer."""
+    cdef HotRequest request
+    cdef int64_t size = c.out.size
+    if c.request_state != NULL:
+        describe_request(c, ABANDONED, &request)
+        c.processor.network.hot(c.processor.network.hot_context, &request, &c.out)
+        c.request_state = NULL
+        c.out.size = size
 
 
 cdef void end_connection(Connection* c) noexcept nogil:
@@ -255,6 +264,7 @@ cdef void describe_request(Connection* c, Reason reason, HotRequest* request) no
     request.token = (<uint64_t>c.generation << 32) | (<uint64_t>c.processor.index << SLOT_BITS) | c.slot
     request.reason, request.listener, request.wait_ms = reason, c.listener, 0
     request.state, request.arrived_ns = c.request_state, c.arrived_ns
+    request.identity, request.answer = c.identity, c.go_on_answer
     # There are no quotas.
     request.throttle_time_ms = 0
 
@@ -297,7 +307,7 @@ cdef void handle(Connection* c, Reason reason) noexcept nogil:
     """Let the hot handler work on the request at ``begin``. Its connection may be closed afterwards."""
     cdef Processor* p = c.processor
     cdef int32_t wait_ms = 0
-    cdef bint is_first = reason == ARRIVED or reason == DELAY_ENDED
+    cdef bint is_first = reason == ARRIVED or reason == DELAY_ENDED or reason == ASKED
     cdef Result result = call_handler(c, reason, &wait_ms)
     if result == PARKED and is_first and (wait_ms <= 0 or p.phase != RUNNING):
         reason = EXPIRED

@@ -76,7 +76,10 @@ cdef bint give_connection(Processor* p, int fd, int listener, const Transport* t
 
 
 cdef void give_answer(Connection* c, Result result, Answer* answer) noexcept nogil:
-    """End the queued request of ``c`` with DONE, NO_ANSWER or CLOSE. The answer's memory becomes the processor's."""
+    """End the queued request of ``c`` with DONE, NO_ANSWER or CLOSE, or have the hot handler go on with it (AGAIN).
+
+    The answer's memory becomes the processor's.
+    """
     cdef Processor* p = c.processor
     lock(&p.mutex)
     c.has_result, c.result = True, result
@@ -134,12 +137,21 @@ cdef void open_mail(Connection* c) noexcept nogil:
 
 
 cdef void take_answer(Connection* c, Result result, Answer* answer) noexcept nogil:
-    """End the queued request of ``c`` as its handler has said."""
+    """End the queued request of ``c`` as its handler has said, or go on with it."""
     if c.fd < 0:
         free_answer(answer)
+        abandon_state(c)
+        forget_sent(c)
         c.state = IDLE
         free_slot(c)
         return
+    if result == AGAIN:
+        c.state = IDLE
+        handle(c, ASKED)
+        if c.fd >= 0:
+            advance(c)
+        return
+    abandon_state(c)
     end_request(c)
     if result == DONE and c.out.size == 0:
         # Earlier answers are sent: this one needs no copy.

@@ -84,6 +84,14 @@ cdef class TakenRequest:
         with nogil:
             give_answer(self.connection, NO_ANSWER, NULL)
 
+    def go_on(self, int64_t answer):
+        """Have the hot handler go on with the request: it sees ``answer``, and the identity of the peer."""
+        self._check()
+        self.ended = True
+        self.connection.go_on_answer = answer
+        with nogil:
+            give_answer(self.connection, AGAIN, NULL)
+
     def close(self):
         """Close the connection."""
         self._check()
@@ -289,7 +297,9 @@ cdef class NetworkThreads:
             request = TakenRequest.__new__(TakenRequest)
             request.frame = PyBytes_FromStringAndSize(<const char*>c.data + c.begin + SIZE_BYTES, c.request_size)
             request.context = context_of(self, c)
-        except MemoryError:
+            if self.identify is not None:
+                c.identity = self.identify(request.context)
+        except Exception:
             with nogil:
                 give_answer(c, CLOSE, NULL)
             raise

@@ -1,22 +1,40 @@
-"""DescribeAcls (29), CreateAcls (30), DeleteAcls (31): there is no authorizer, and the answer says so.
+"""DescribeAcls (29), CreateAcls (30), DeleteAcls (31): the ACLs of the authorizer.
 
-``kafka.server.AclApis`` of Kafka 3.9 without an authorizer. MirrorMaker takes SECURITY_DISABLED for a cluster
-without ACLs; any other failure is an error in its log.
+``kafka.server.AclApis`` of Kafka 3.9. Without an authorizer the answer is SECURITY_DISABLED: MirrorMaker
+takes it for a cluster without ACLs; any other failure is an error in its log.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from enum import IntEnum
+from typing import Any, Final, TypeVar
 
-from ctrlchan.errors import DecodeError
+from ctrlchan.authorizer.acls import (
+    CLUSTER_NAME,
+    AccessControlEntry,
+    AclBinding,
+    AclFilter,
+    EntryFilter,
+    Operation,
+    PatternType,
+    Permission,
+    ResourceFilter,
+    ResourcePattern,
+    ResourceType,
+)
+from ctrlchan.authorizer.interface import DeletedAcl
+from ctrlchan.errors import DecodeError, ErrorCode, KafkaError
+from ctrlchan.server.access import AuthorizedAccess, needs_cluster
 from ctrlchan.server.api import Api, Reply, Request
 from ctrlchan.server.error_responses import error_response
 from ctrlchan.server.kio_messages import ClientMessages, KioError
+from ctrlchan.server.result_fields import error_fields
 
 __all__ = ["APIS"]
 
 _UNKNOWN: Final = 0
+_LITERAL: Final = int(PatternType.LITERAL)
 #: Fields of a filter or an ACL that Kafka does not take with the value UNKNOWN.
 _KINDS: Final = (
     "resource_type",
@@ -26,9 +44,149 @@ _KINDS: Final = (
     "operation",
     "permission_type",
 )
+#: The members of each kind that only filters have: Kafka cannot make such an ACL, and fails as a whole.
+_OF_FILTERS: Final = (
+    ("resource_type", (ResourceType.ANY,)),
+    ("resource_pattern_type", (PatternType.ANY, PatternType.MATCH)),
+    ("operation", (Operation.ANY,)),
+    ("permission_type", (Permission.ANY,)),
+)
+
+_Member = TypeVar("_Member", bound=IntEnum)
+#: Answers a decoded request with an authorizer.
+_Answer = Callable[[ClientMessages, Any, AuthorizedAccess], bytes]
 
 
-def _handler(message: str, array: str | None, text: str) -> Callable[[Any, Request], Reply]:
+def _describe(messages: ClientMessages, body: Any, access: AuthorizedAccess) -> bytes:
+    by_pattern: dict[ResourcePattern, list[AccessControlEntry]] = {}
+    wanted = _filter(body)
+    for pattern, entry in () if wanted is None else access.authorizer.acls(wanted):
+        by_pattern.setdefault(pattern, []).append(entry)
+    resources = tuple(
+        messages.part(
+            "DescribeAclsResource",
+            resource_type=int(pattern.resource_type),
+            resource_name=pattern.name,
+            pattern_type=int(pattern.pattern_type),
+            acls=tuple(messages.part("AclDescription", **_entry_fields(entry)) for entry in entries),
+        )
+        for pattern, entries in by_pattern.items()
+    )
+    return messages.response(error_code=KioError.none, error_message="", resources=resources)
+
+
+def _create(messages: ClientMessages, body: Any, access: AuthorizedAccess) -> bytes:
+    if any(
+        getattr(one, field, _LITERAL) in members for one in body.creations for field, members in _OF_FILTERS
+    ):
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
+    errors: list[KafkaError | None] = []
+    valid: list[AclBinding] = []
+    for one in body.creations:
+        binding = _binding(one)
+        errors.append(_refusal(one, binding))
+        if errors[-1] is None and binding is not None:
+            valid.append(binding)
+    made = dict(zip(valid, access.authorizer.create_acls(access.requester, valid), strict=True))
+    results = [
+        error if error is not None or (binding := _binding(one)) is None else made[binding]
+        for one, error in zip(body.creations, errors, strict=True)
+    ]
+    return messages.response(
+        results=tuple(
+            messages.part("AclCreationResult", **(error_fields(error) if error else _NO_ERROR))
+            for error in results
+        )
+    )
+
+
+def _delete(messages: ClientMessages, body: Any, access: AuthorizedAccess) -> bytes:
+    filters = [_filter(one) for one in body.filters]
+    known = [one for one in filters if one is not None]
+    found = iter(access.authorizer.delete_acls(access.requester, known))
+    results: list[Sequence[DeletedAcl]] = [() if one is None else next(found) for one in filters]
+    return messages.response(
+        filter_results=tuple(
+            messages.part(
+                "DeleteAclsFilterResult",
+                error_code=KioError.none,
+                error_message=None,
+                matching_acls=tuple(
+                    messages.part(
+                        "DeleteAclsMatchingAcl",
+                        **error_fields(deleted.error),
+                        resource_type=int(deleted.binding.pattern.resource_type),
+                        resource_name=deleted.binding.pattern.name,
+                        pattern_type=int(deleted.binding.pattern.pattern_type),
+                        **_entry_fields(deleted.binding.entry),
+                    )
+                    for deleted in result
+                ),
+            )
+            for result in results
+        )
+    )
+
+
+#: Kafka's text of a success is empty where its authorizer says nothing.
+_NO_ERROR: Final = {"error_code": KioError.none, "error_message": ""}
+
+
+def _binding(asked: Any) -> AclBinding | None:
+    """Return the binding of a creation, or None if one of its kinds does not exist."""
+    resource_type = _member(ResourceType, asked.resource_type)
+    pattern_type = _member(PatternType, getattr(asked, "resource_pattern_type", _LITERAL))
+    operation, permission = _member(Operation, asked.operation), _member(Permission, asked.permission_type)
+    if resource_type is None or pattern_type is None or operation is None or permission is None:
+        return None
+    return AclBinding(
+        ResourcePattern(resource_type, asked.resource_name, pattern_type),
+        AccessControlEntry(asked.principal, asked.host, operation, permission),
+    )
+
+
+def _refusal(asked: Any, binding: AclBinding | None) -> KafkaError | None:
+    """Return why a binding is not given to the authorizer."""
+    if asked.resource_type == ResourceType.CLUSTER and asked.resource_name != CLUSTER_NAME:
+        return KafkaError(
+            ErrorCode.INVALID_REQUEST, f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}"
+        )
+    if not asked.resource_name:
+        return KafkaError(ErrorCode.INVALID_REQUEST, "Invalid empty resource name")
+    return KafkaError(ErrorCode.INVALID_REQUEST, "Failed to create ACL") if binding is None else None
+
+
+def _filter(asked: Any) -> AclFilter | None:
+    """Return the filter of a request, or None if one of its kinds does not exist: it finds nothing."""
+    resource_type = _member(ResourceType, asked.resource_type_filter)
+    # Version 0 knows literal names alone.
+    pattern_type = _member(PatternType, getattr(asked, "pattern_type_filter", _LITERAL))
+    operation, permission = _member(Operation, asked.operation), _member(Permission, asked.permission_type)
+    if resource_type is None or pattern_type is None or operation is None or permission is None:
+        return None
+    return AclFilter(
+        ResourceFilter(resource_type, asked.resource_name_filter, pattern_type),
+        EntryFilter(asked.principal_filter, asked.host_filter, operation, permission),
+    )
+
+
+def _member(kind: type[_Member], number: int) -> _Member | None:
+    try:
+        return kind(number)
+    except ValueError:
+        return None
+
+
+def _entry_fields(entry: AccessControlEntry) -> dict[str, Any]:
+    return {
+        "principal": entry.principal,
+        "host": entry.host,
+        "operation": int(entry.operation),
+        "permission_type": int(entry.permission),
+    }
+
+
+def _handler(message: str, array: str | None, text: str, answer: _Answer) -> Callable[[Any, Request], Reply]:
     """``array``: the field with the request's filters or ACLs; None if the request itself is one filter."""
 
     def handle(_: Any, request: Request) -> Reply:
@@ -37,18 +195,51 @@ def _handler(message: str, array: str | None, text: str) -> Callable[[Any, Reque
         for one in (body,) if array is None else getattr(body, array):
             if any(getattr(one, name, None) == _UNKNOWN for name in _KINDS):
                 raise DecodeError("an unknown kind of ACL", api=message, version=request.version)
-        error = KioError.security_disabled
-        return Reply(error_response(messages, body, error, text), error_code=error.value)
+        error = KafkaError(KioError.security_disabled.value, text)
+        if isinstance(request.access, AuthorizedAccess):
+            try:
+                return Reply(answer(messages, body, request.access))
+            except KafkaError as refused:
+                error = refused
+        return Reply(
+            error_response(messages, body, KioError(error.code), error.message or None), error_code=error.code
+        )
 
     return handle
 
 
-def _api(key: int, name: str, handle: Callable[[Any, Request], Reply]) -> Api[Any]:
-    return Api(key=key, name=name, lowest=0, highest=3, flexible_from=2, handle=handle, locks_core=False)
+def _api(key: int, name: str, operation: Operation, handle: Callable[[Any, Request], Reply]) -> Api[Any]:
+    # ZooKeeper is written.
+    return Api(
+        key=key,
+        name=name,
+        lowest=0,
+        highest=3,
+        flexible_from=2,
+        handle=handle,
+        locks_core=False,
+        blocks=True,
+        needs=needs_cluster(operation),
+    )
 
 
 APIS: Final[tuple[Api[Any], ...]] = (
-    _api(29, "DescribeAcls", _handler("describe_acls", None, "No Authorizer is configured on the broker")),
-    _api(30, "CreateAcls", _handler("create_acls", "creations", "No Authorizer is configured.")),
-    _api(31, "DeleteAcls", _handler("delete_acls", "filters", "No Authorizer is configured.")),
+    _api(
+        29,
+        "DescribeAcls",
+        Operation.DESCRIBE,
+        _handler("describe_acls", None, "No Authorizer is configured on the broker", _describe),
+    ),
+    _api(
+        30,
+        "CreateAcls",
+        Operation.ALTER,
+        _handler("create_acls", "creations", "No Authorizer is configured.", _create),
+    ),
+    _api(
+        31,
+        "DeleteAcls",
+        Operation.ALTER,
+        _handler("delete_acls", "filters", "No Authorizer is configured.", _delete),
+    ),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
+from ctrlchan.server.access import NOTHING
 from ctrlchan.server.api import Api, Core, Reply, Request
 from ctrlchan.server.kio_messages import ClientMessages, KioError
 
@@ -49,6 +50,7 @@ def _api_versions(others: Iterable[Api[Core]]) -> Api[Core]:
         flexible_response_header=False,
         answers_any_version=True,
         locks_core=False,
+        needs=NOTHING,
     )
     announced = sorted([*others, own], key=lambda api: api.key)
     return own

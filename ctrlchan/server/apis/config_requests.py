@@ -1,7 +1,6 @@
 """What a broker's and a controller's AlterConfigs and IncrementalAlterConfigs have in common.
 
-``KafkaApis.handleIncrementalAlterConfigsRequest`` and ``ConfigAdminManager.preprocess`` of Kafka 3.9 without
-an authorizer.
+``KafkaApis.handleIncrementalAlterConfigsRequest`` and ``ConfigAdminManager.preprocess`` of Kafka 3.9.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol
 
+from ctrlchan.authorizer.acls import Operation as AclOperation
 from ctrlchan.config.changes import (
     Change,
     ConfigStore,
@@ -20,6 +20,7 @@ from ctrlchan.config.changes import (
     replace_topic,
 )
 from ctrlchan.errors import ErrorCode, KafkaError
+from ctrlchan.server.access import ALTER_CONFIGS_TOPIC, Access
 from ctrlchan.server.api import Reply
 from ctrlchan.server.kio_messages import ClientMessages
 from ctrlchan.server.result_fields import error_fields
@@ -43,7 +44,9 @@ _REPLACE: Final[Mapping[int, _Apply]] = {_TOPIC: replace_topic, _BROKER: replace
 _ALTER: Final[Mapping[int, _Apply]] = {_TOPIC: alter_topic, _BROKER: alter_broker}
 
 
-def change_configs(store: ConfigStore, messages: ClientMessages, body: Any) -> list[KafkaError | None]:
+def change_configs(
+    store: ConfigStore, access: Access, messages: ClientMessages, body: Any
+) -> list[KafkaError | None]:
     """Change the configs that a request of either API names; return the error of each resource."""
     counts = Counter((resource.resource_type, resource.resource_name) for resource in body.resources)
     by_type = _REPLACE if messages.api == "alter_configs" else _ALTER
@@ -62,12 +65,24 @@ def change_configs(store: ConfigStore, messages: ClientMessages, body: Any) -> l
                 Change(config.name, getattr(config, "config_operation", Operation.SET), config.value)
                 for config in resource.configs
             ]
+            if kind == _BROKER and access.is_restricted:
+                # Kafka looks at the configs of brokers before it authorizes.
+                by_type[kind](store, name, changes, validate_only=True)
+            _check_access(access, kind, name)
             by_type[kind](store, name, changes, validate_only=body.validate_only)
         except KafkaError as error:
             return error
         return None
 
     return [error_of(resource) for resource in body.resources]
+
+
+def _check_access(access: Access, kind: int, name: str) -> None:
+    """Raise KafkaError unless the configs of a resource may be changed."""
+    if kind == _TOPIC and not access.allows(*ALTER_CONFIGS_TOPIC, name):
+        raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    if kind == _BROKER and not access.allows_cluster(AclOperation.ALTER_CONFIGS):
+        raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 
 
 def reply_to(messages: ClientMessages, body: Any, errors: Sequence[KafkaError | None]) -> Reply:

@@ -1,21 +1,18 @@
 """DescribeCluster (60): brokers, controller, cluster id.
 
-``KafkaApis.handleDescribeCluster`` and ``AuthHelper.computeDescribeClusterResponse`` without an authorizer.
+``KafkaApis.handleDescribeCluster`` and ``AuthHelper.computeDescribeClusterResponse`` of Kafka 3.9.
 """
 
 from __future__ import annotations
 
 from typing import Any, Protocol
 
+from ctrlchan.server.access import DESCRIBE_CLUSTER, asks
 from ctrlchan.server.api import Api, Reply, Request
 from ctrlchan.server.apis.lookups import MetadataLookups
 from ctrlchan.server.kio_messages import NOT_ASKED, ClientMessages, KioError
 
-__all__ = ["API", "CLUSTER_OPERATIONS", "ClusterCore"]
-
-#: ``AclEntry.supportedOperations(CLUSTER)`` as a bit field: CREATE 5, ALTER 7, DESCRIBE 8, CLUSTER_ACTION 9,
-#: DESCRIBE_CONFIGS 10, ALTER_CONFIGS 11, IDEMPOTENT_WRITE 12. Without an authorizer everything is allowed.
-CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
+__all__ = ["API", "ClusterCore"]
 
 _BROKERS, _CONTROLLERS = 1, 2  # endpoint types, KIP-919
 
@@ -34,7 +31,7 @@ def _handle(core: ClusterCore, request: Request) -> Reply:
     body = messages.decode(request)
     endpoint_type = getattr(body, "endpoint_type", _BROKERS)
     if endpoint_type == _BROKERS:
-        return _reply(messages, **_cluster(core, request.context.listener, messages, body))
+        return _reply(messages, **_cluster(core, request, messages, body))
     if endpoint_type == _CONTROLLERS:
         error = KioError.mismatched_endpoint_type
         text = "The request was sent to an endpoint of type BROKER, but we wanted one of type CONTROLLER"
@@ -45,11 +42,19 @@ def _handle(core: ClusterCore, request: Request) -> Reply:
 
 
 API = Api(
-    key=60, name="DescribeCluster", lowest=0, highest=1, flexible_from=0, handle=_handle, locks_core=False
+    key=60,
+    name="DescribeCluster",
+    lowest=0,
+    highest=1,
+    flexible_from=0,
+    handle=_handle,
+    locks_core=False,
+    needs=asks(DESCRIBE_CLUSTER),
 )
 
 
-def _cluster(core: ClusterCore, listener: str, messages: ClientMessages, body: Any) -> dict[str, Any]:
+def _cluster(core: ClusterCore, request: Request, messages: ClientMessages, body: Any) -> dict[str, Any]:
+    listener = request.context.listener
     with core.metadata.state.lock:
         nodes = core.metadata.nodes(listener)
         controller = core.metadata.controller(listener)
@@ -65,7 +70,7 @@ def _cluster(core: ClusterCore, listener: str, messages: ClientMessages, body: A
             for node in nodes
         ),
         "cluster_authorized_operations": (
-            CLUSTER_OPERATIONS if body.include_cluster_authorized_operations else NOT_ASKED
+            request.access.cluster_operations() if body.include_cluster_authorized_operations else NOT_ASKED
         ),
     }
 

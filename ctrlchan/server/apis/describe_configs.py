@@ -10,8 +10,10 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
+from ctrlchan.authorizer.acls import Operation
 from ctrlchan.config import table
 from ctrlchan.config.described import DescribedConfig, broker_configs, broker_defaults
+from ctrlchan.server.access import DESCRIBE_CONFIGS_CLUSTER, DESCRIBE_CONFIGS_TOPIC, Access, asks
 from ctrlchan.server.api import Api, Reply, Request
 from ctrlchan.server.kio_messages import ClientMessages, KioError
 from ctrlchan.state import Endpoint
@@ -53,6 +55,17 @@ class _RefusedError(Exception):
         self.error = error
 
 
+_TOPIC_DENIED = _RefusedError(KioError.topic_authorization_failed, "Topic authorization failed.")
+_CLUSTER_DENIED = _RefusedError(KioError.cluster_authorization_failed, "Cluster authorization failed.")
+
+
+def _is_allowed(access: Access, resource: Any) -> bool:
+    """Return whether the configs of a resource may be described."""
+    if resource.resource_type == _TOPIC:
+        return access.allows(*DESCRIBE_CONFIGS_TOPIC, resource.resource_name)
+    return access.allows_cluster(Operation.DESCRIBE_CONFIGS)
+
+
 def describe(core: ConfigCore, request: Request) -> Reply:
     """Return the answer to a request. Raises DecodeError."""
     messages = ClientMessages("describe_configs", request.version)
@@ -63,8 +76,10 @@ def describe(core: ConfigCore, request: Request) -> Reply:
         for resource in body.resources
         if resource.resource_type not in (_TOPIC, _BROKER, _BROKER_LOGGER, _CLIENT_METRICS)
     ]
+    denied = [] if unknown else [one for one in body.resources if not _is_allowed(request.access, one)]
     results = []
-    for resource in body.resources:
+    # Denied resources last, as Kafka.
+    for resource in [*(one for one in body.resources if one not in denied), *denied]:
         configs: Iterable[DescribedConfig] = ()
         # Without an error Kafka sends an empty message, not null.
         error, text = KioError.none, ""
@@ -72,6 +87,9 @@ def describe(core: ConfigCore, request: Request) -> Reply:
             if unknown:
                 # Kafka cannot authorize such a request, and refuses every resource of it.
                 raise _RefusedError(KioError.invalid_request, f"resource type {unknown[0]} is not supported")
+            if resource in denied:
+                is_topic = resource.resource_type == _TOPIC
+                raise _TOPIC_DENIED if is_topic else _CLUSTER_DENIED
             configs = tuple(_configs(core, resource.resource_type, resource.resource_name))
             _check_sendable(configs)
         except _RefusedError as refused:
@@ -93,7 +111,15 @@ def describe(core: ConfigCore, request: Request) -> Reply:
     return Reply(messages.response(results=tuple(results)))
 
 
-API = Api(key=32, name="DescribeConfigs", lowest=0, highest=4, flexible_from=4, handle=describe)
+API = Api(
+    key=32,
+    name="DescribeConfigs",
+    lowest=0,
+    highest=4,
+    flexible_from=4,
+    handle=describe,
+    needs=asks(DESCRIBE_CONFIGS_TOPIC, DESCRIBE_CONFIGS_CLUSTER),
+)
 
 
 def _configs(core: ConfigCore, kind: int, name: str) -> Iterable[DescribedConfig]:

@@ -1,7 +1,7 @@
 """Metadata (3): the cluster for clients.
 
-``KafkaApis.handleTopicMetadataRequest`` and ``ZkMetadataCache.getTopicMetadata`` of Kafka 3.9, with nothing
-to authorize. ``broker/handlers/metadata.py`` creates topics. Brokers and partitions are in ascending order,
+``KafkaApis.handleTopicMetadataRequest`` and ``ZkMetadataCache.getTopicMetadata`` of Kafka 3.9.
+``broker/handlers/metadata.py`` creates topics. Brokers and partitions are in ascending order,
 topics in the order of the request or of the metadata cache. Kafka's order is that of hash maps which it has
 copied with each UpdateMetadata since its start: its Metadata and DescribeCluster can be compared with these
 only as sets.
@@ -9,16 +9,18 @@ only as sets.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ctrlchan._codec import ListColumn
+from ctrlchan.authorizer.acls import ResourceType
 from ctrlchan.errors import ErrorCode
 from ctrlchan.internal_topics import INTERNAL_TOPICS
 from ctrlchan.protocol import NO_LEADER
+from ctrlchan.server.access import DESCRIBE_CLUSTER, DESCRIBE_TOPIC, asks
 from ctrlchan.server.api import Api, Reply, Request
 from ctrlchan.server.apis._metadata import (
     MetadataRequest,
@@ -27,7 +29,7 @@ from ctrlchan.server.apis._metadata import (
     decode_metadata,
     encode_metadata,
 )
-from ctrlchan.server.apis.describe_cluster import CLUSTER_OPERATIONS, ClusterCore
+from ctrlchan.server.apis.describe_cluster import ClusterCore
 from ctrlchan.server.apis.lookups import NO_CONTROLLER, MetadataLookups, MetadataView, Node
 from ctrlchan.server.kio_messages import NOT_ASKED
 from ctrlchan.state.lists import packed_values, select
@@ -36,14 +38,13 @@ from ctrlchan.topic_names import ZERO_ID, why_invalid
 if TYPE_CHECKING:
     from ctrlchan._codec import Int32
 
-__all__ = ["API", "answer", "missing_topics"]
-
-#: ``AclEntry.supportedOperations(TOPIC)`` as a bit field: READ 3, WRITE 4, CREATE 5, DELETE 6, ALTER 7,
-#: DESCRIBE 8, DESCRIBE_CONFIGS 10, ALTER_CONFIGS 11.
-_TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
+__all__ = ["API", "answer", "described", "missing_topics"]
 
 _TOPIC_ID_REQUESTS_SINCE = 12
 _LISTENER_NOT_FOUND_SINCE = 6  # before: LEADER_NOT_AVAILABLE
+
+#: Errors of topics that were not looked up.
+_NOT_LOOKED_UP = (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 #: Topics of a request: ids and names.
 _Asked = Sequence[tuple[bytes, str | None]]
@@ -52,7 +53,8 @@ _Topic = tuple[int, str | None, bytes, int | None]
 
 
 def _handle(core: ClusterCore, request: Request) -> Reply:
-    return answer(core, request, decode_metadata(request.frame, request.offset, request.version))
+    body = decode_metadata(request.frame, request.offset, request.version)
+    return answer(core, request, body, described(core, request, body))
 
 
 API = Api(
@@ -64,6 +66,7 @@ API = Api(
     handle=_handle,
     locks_core=False,
     blocks=True,
+    needs=asks(DESCRIBE_TOPIC, DESCRIBE_CLUSTER),
 )
 
 
@@ -78,29 +81,61 @@ def missing_topics(metadata: MetadataLookups, version: int, body: MetadataReques
     return [name for name in names if metadata.topic_row(name) is None]
 
 
+def described(core: ClusterCore, request: Request, body: MetadataRequest) -> Container[str]:
+    """Return the names that the client may see, of those that the request asks for.
+
+    The lock of the metadata is not held while the authorizer is asked.
+    """
+    if not request.access.is_restricted:
+        return request.access.allowed(*DESCRIBE_TOPIC, ())
+    with core.metadata.state.lock:
+        if body.topics is None:
+            names = [core.metadata.state.topic_name(row) for row in core.metadata.topic_rows()]
+        else:
+            ids = [topic_id for topic_id, _ in body.topics if topic_id != ZERO_ID]
+            known = (core.metadata.topic_name(topic_id) for topic_id in ids)
+            asked = known if ids else (name for _, name in body.topics)
+            names = [name for name in asked if name is not None]
+    return request.access.allowed(*DESCRIBE_TOPIC, dict.fromkeys(names), logs=body.topics is not None)
+
+
 def answer(
-    core: ClusterCore, request: Request, body: MetadataRequest, created: Mapping[str, int] | None = None
+    core: ClusterCore,
+    request: Request,
+    body: MetadataRequest,
+    described: Container[str],
+    created: Mapping[str, int] | None = None,
 ) -> Reply:
     """Return the reply. The lock of the metadata is held while rows are copied, not while they are encoded.
 
-    ``created``: what is answered for the topics that the request was to create.
+    ``described``: the names that the client may see. ``created``: what is answered for the topics that the
+    request was to create.
     """
     with core.metadata.state.lock:
-        encode = _look_up(core, request, body, created or {})
+        encode = _look_up(core, request, body, described, created or {})
     return encode()
 
 
 def _look_up(
-    core: ClusterCore, request: Request, body: MetadataRequest, created: Mapping[str, int]
+    core: ClusterCore,
+    request: Request,
+    body: MetadataRequest,
+    described: Container[str],
+    created: Mapping[str, int],
 ) -> Callable[[], Reply]:
     """Return the function that encodes the reply, from copies of what the metadata have."""
     listener = request.context.listener
     asked = body.topics
     error = ErrorCode.NONE if asked is None else _error_of_request(request.version, asked)
-    operations = _TOPIC_OPERATIONS if body.asks_topic_operations else NOT_ASKED
+    operations: Callable[[str], int] = _not_asked
+    if body.asks_topic_operations:
+        operations = partial(request.access.operations, ResourceType.TOPIC)
     topics: list[_Topic]
     if asked is None:
-        view = core.metadata.view(core.metadata.topic_rows(), listener)
+        rows = core.metadata.topic_rows()
+        if request.access.is_restricted:
+            rows = [row for row in rows if core.metadata.state.topic_name(row) in described]
+        view = core.metadata.view(rows, listener)
         topics = [
             (ErrorCode.NONE, name, topic_id, i)
             for i, (name, topic_id) in enumerate(zip(view.names, view.topic_ids, strict=True))
@@ -109,9 +144,9 @@ def _look_up(
         topics = [(error, name or "", topic_id, None) for topic_id, name in asked]
         view = core.metadata.view([], listener)
         # Of the cluster such a response says nothing.
-        return partial(_reply, request.version, [], None, NO_CONTROLLER, NOT_ASKED, topics, NOT_ASKED, view)
+        return partial(_reply, request.version, [], None, NO_CONTROLLER, NOT_ASKED, topics, _not_asked, view)
     else:
-        topics, rows = _asked_topics(core.metadata, asked, created)
+        topics, rows = _asked_topics(core.metadata, asked, described, created)
         view = core.metadata.view(rows, listener)
     return partial(
         _reply,
@@ -119,11 +154,15 @@ def _look_up(
         core.metadata.nodes(listener),
         core.cluster_id,
         core.metadata.controller(listener),
-        CLUSTER_OPERATIONS if body.asks_cluster_operations else NOT_ASKED,
+        request.access.cluster_operations() if body.asks_cluster_operations else NOT_ASKED,
         topics,
         operations,
         view,
     )
+
+
+def _not_asked(_name: str) -> int:
+    return NOT_ASKED
 
 
 def _error_of_request(version: int, asked: _Asked) -> ErrorCode:
@@ -138,7 +177,7 @@ def _error_of_request(version: int, asked: _Asked) -> ErrorCode:
 
 
 def _asked_topics(
-    metadata: MetadataLookups, asked: _Asked, created: Mapping[str, int]
+    metadata: MetadataLookups, asked: _Asked, described: Container[str], created: Mapping[str, int]
 ) -> tuple[list[_Topic], list[int]]:
     """Return the response's topics and their rows in the cache. With one id in the request only ids count."""
     ids = list(dict.fromkeys(topic_id for topic_id, _ in asked if topic_id != ZERO_ID))
@@ -151,9 +190,12 @@ def _asked_topics(
     absent: list[_Topic] = []
     rows: list[int] = []
     for name in dict.fromkeys(names if ids else (name for _, name in asked)):
-        if name is None:
+        if name is None or name in created:
             continue
-        if name in created:
+        if name not in described:
+            # No name for who has the id of a topic, and no id for who has its name.
+            shown = (None, metadata.topic_id(name)) if ids else (name, ZERO_ID)
+            absent.append((ErrorCode.TOPIC_AUTHORIZATION_FAILED, *shown, None))
             continue
         row = metadata.topic_row(name)
         if row is None:
@@ -176,7 +218,7 @@ def _reply(
     controller_id: int,
     cluster_operations: int,
     topics: list[_Topic],
-    operations: int,
+    operations: Callable[[str], int],
     view: MetadataView,
 ) -> Reply:
     rows = _rows(version, view)
@@ -185,9 +227,9 @@ def _reply(
             error,
             name,
             topic_id,
-            name in INTERNAL_TOPICS,
+            name in INTERNAL_TOPICS and error != ErrorCode.TOPIC_AUTHORIZATION_FAILED,
             # Kafka sets the operations of a topic that it looked up; it did not find unknown ids.
-            NOT_ASKED if error == ErrorCode.UNKNOWN_TOPIC_ID else operations,
+            NOT_ASKED if name is None or error in _NOT_LOOKED_UP else operations(name),
             *((0, 0) if at is None else view.starts[at : at + 2]),
         )
         for error, name, topic_id, at in topics

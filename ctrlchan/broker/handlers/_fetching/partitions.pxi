@@ -27,6 +27,8 @@ cdef struct CachedPartition:
     int64_t answered_start_offset
     # Pinned; NULL: not looked up, or not found
     PartitionState* partition
+    # Why the client may not fetch it: an error, or NONE
+    int16_t refusal
     # Numbers of partitions; -1: none. ``later`` of an unused place is the next unused place.
     int32_t earlier
     int32_t later
@@ -51,6 +53,9 @@ cdef struct FetchSession:
     Mutex mutex
     # Guarded by the mutex: the epoch of the next request, and the partitions
     int32_t epoch
+    # For which version of the decisions, and whom, all partitions are allowed; -1: not known
+    int64_t allowed_version
+    int32_t allowed_identity
     CachedPartition* partitions
     int32_t room
     # Places that were ever used, and how many are
@@ -216,6 +221,7 @@ cdef CachedPartition* add_cached(FetchSession* session, Topic* topic, int32_t in
     cached.topic, cached.index = topic, index
     cached.answered_watermark = cached.answered_start_offset = -1
     topic.references += 1
+    session.allowed_version = -1
     link_last(session, number)
     link_bucket(session, number)
     session.count += 1

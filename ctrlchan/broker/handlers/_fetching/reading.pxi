@@ -11,7 +11,8 @@ cdef struct PartitionAnswer:
     # Of the partition within its session
     int32_t number
     int16_t error
-    # The broker does not know the topic or the partition: Kafka reads the others first, and answers this one last.
+    # The broker does not know the topic or the partition, or the client may not read it: Kafka reads the others first,
+    # and answers this one last.
     bint is_unknown
     bint is_left_out
     # compression.type=zstd, which the client is too old for
@@ -127,6 +128,9 @@ cdef int64_t read_partition(
     cdef const FetchRequest* request = &fetch.request
     cdef PartitionState* partition = look_up(self, fetch.session, cached)
     cdef bint follows = request.replica_id >= 0
+    if cached.refusal != NONE:
+        answer.error, answer.is_unknown = cached.refusal, True
+        return 0
     if partition == NULL:
         answer.error = missing_error(metadata_of(self, reading), fetch.session, cached)
         answer.is_unknown = answer.error == UNKNOWN_TOPIC_OR_PARTITION or answer.error == UNKNOWN_TOPIC_ID

@@ -14,6 +14,7 @@ from ctrlchan.controller.core import ControllerCore
 from ctrlchan.controller.events.event import ControllerState
 from ctrlchan.controller.server.core import ServerCore
 from ctrlchan.errors import KafkaError
+from ctrlchan.server.access import ALTER_CONFIGS_CLUSTER, ALTER_CONFIGS_TOPIC, asks
 from ctrlchan.server.api import Api, Reply, Request
 from ctrlchan.server.apis.config_requests import change_configs, reply_to
 from ctrlchan.server.kio_messages import ClientMessages
@@ -50,7 +51,7 @@ def _handler(api: str) -> Callable[[ServerCore, Request], Future[Reply]]:
         body = messages.decode(request)
 
         def change(controller: ControllerCore) -> list[KafkaError | None]:
-            return change_configs(_Store(controller), messages, body)
+            return change_configs(_Store(controller), request.access, messages, body)
 
         def reply(errors: list[KafkaError | None] | KafkaError) -> Reply:
             if isinstance(errors, KafkaError):
@@ -63,7 +64,13 @@ def _handler(api: str) -> Callable[[ServerCore, Request], Future[Reply]]:
 
 
 ALTER: Api[ServerCore] = Api(
-    key=33, name="AlterConfigs", lowest=0, highest=2, flexible_from=2, handle=_handler("alter_configs")
+    key=33,
+    name="AlterConfigs",
+    lowest=0,
+    highest=2,
+    flexible_from=2,
+    handle=_handler("alter_configs"),
+    needs=asks(ALTER_CONFIGS_TOPIC, ALTER_CONFIGS_CLUSTER),
 )
 INCREMENTAL_ALTER: Api[ServerCore] = Api(
     key=44,
@@ -72,4 +79,5 @@ INCREMENTAL_ALTER: Api[ServerCore] = Api(
     highest=1,
     flexible_from=1,
     handle=_handler("incremental_alter_configs"),
+    needs=asks(ALTER_CONFIGS_TOPIC, ALTER_CONFIGS_CLUSTER),
 )

@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from ctrlchan._codec import ListColumn
+from ctrlchan.authorizer.acls import Operation
 from ctrlchan.controller.events.event import ControllerState
 from ctrlchan.controller.handlers.isr_changes import (
     AlterPartitionRequest,
@@ -21,6 +22,7 @@ from ctrlchan.controller.handlers.isr_changes import (
 )
 from ctrlchan.controller.server.core import ServerCore
 from ctrlchan.errors import ErrorCode, KafkaError
+from ctrlchan.server.access import needs_cluster
 from ctrlchan.server.api import Api, Reply, Request
 from ctrlchan.server.kio_messages import ClientMessages, KioError
 from ctrlchan.server.result_fields import compact_count
@@ -64,7 +66,13 @@ def _handle(core: ServerCore, request: Request) -> Future[Reply]:
 
 
 API: Api[ServerCore] = Api(
-    key=56, name="AlterPartition", lowest=0, highest=3, flexible_from=0, handle=_handle
+    key=56,
+    name="AlterPartition",
+    lowest=0,
+    highest=3,
+    flexible_from=0,
+    handle=_handle,
+    needs=needs_cluster(Operation.CLUSTER_ACTION),
 )
 
 

@@ -11,11 +11,13 @@ from collections.abc import Iterable
 from concurrent.futures import Future
 from typing import Any
 
+from ctrlchan.authorizer.acls import Operation
 from ctrlchan.controller.admin.client_quotas import Component, QuotaFilter, alter_quotas, entity_of
 from ctrlchan.controller.core import ControllerCore
 from ctrlchan.controller.events.event import ControllerState
 from ctrlchan.controller.server.core import ServerCore
 from ctrlchan.errors import ErrorCode, KafkaError
+from ctrlchan.server.access import needs_cluster
 from ctrlchan.server.api import Api, Reply, Request
 from ctrlchan.server.kio_messages import ClientMessages
 from ctrlchan.server.result_fields import error_fields
@@ -105,9 +107,23 @@ def _entity(messages: ClientMessages, names: Iterable[tuple[str, str | None]]) -
 
 # The nodes of all entities are read.
 DESCRIBE: Api[ServerCore] = Api(
-    key=48, name="DescribeClientQuotas", lowest=0, highest=1, flexible_from=1, handle=_describe, blocks=True
+    key=48,
+    name="DescribeClientQuotas",
+    lowest=0,
+    highest=1,
+    flexible_from=1,
+    handle=_describe,
+    blocks=True,
+    needs=needs_cluster(Operation.DESCRIBE_CONFIGS),
 )
 # Names are looked up.
 ALTER: Api[ServerCore] = Api(
-    key=49, name="AlterClientQuotas", lowest=0, highest=1, flexible_from=1, handle=_alter, blocks=True
+    key=49,
+    name="AlterClientQuotas",
+    lowest=0,
+    highest=1,
+    flexible_from=1,
+    handle=_alter,
+    blocks=True,
+    needs=needs_cluster(Operation.ALTER_CONFIGS),
 )

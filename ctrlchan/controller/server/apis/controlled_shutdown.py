@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from concurrent.futures import Future
 
+from ctrlchan.authorizer.acls import Operation
 from ctrlchan.controller.core import ControllerCore
 from ctrlchan.controller.events.event import ControllerState
 from ctrlchan.controller.handlers.controlled_shutdown import controlled_shutdown
 from ctrlchan.controller.server.core import ServerCore
 from ctrlchan.errors import KafkaError
+from ctrlchan.server.access import needs_cluster
 from ctrlchan.server.api import Api, Reply, Request
 from ctrlchan.server.kio_messages import ClientMessages, KioError
 
@@ -41,5 +43,12 @@ def _handle(core: ServerCore, request: Request) -> Future[Reply]:
 
 
 API: Api[ServerCore] = Api(
-    key=7, name="ControlledShutdown", lowest=0, highest=3, flexible_from=3, handle=_handle, named_since=1
+    key=7,
+    name="ControlledShutdown",
+    lowest=0,
+    highest=3,
+    flexible_from=3,
+    handle=_handle,
+    named_since=1,
+    needs=needs_cluster(Operation.CLUSTER_ACTION),
 )

@@ -17,6 +17,7 @@ from ctrlchan.config.described import (
     effective_configs,
 )
 from ctrlchan.controller.server.core import ServerCore
+from ctrlchan.server.access import DESCRIBE_CONFIGS_CLUSTER, DESCRIBE_CONFIGS_TOPIC, asks
 from ctrlchan.server.api import Api, Reply, Request
 from ctrlchan.server.apis import describe_configs
 
@@ -72,4 +73,5 @@ API: Api[ServerCore] = Api(
     flexible_from=describe_configs.API.flexible_from,
     handle=_handle,
     blocks=True,
+    needs=asks(DESCRIBE_CONFIGS_TOPIC, DESCRIBE_CONFIGS_CLUSTER),
 )

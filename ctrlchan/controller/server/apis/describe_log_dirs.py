@@ -5,7 +5,9 @@ AdminClient asks every node, and takes an answer without a directory for a refus
 
 from __future__ import annotations
 
+from ctrlchan.authorizer.acls import Operation
 from ctrlchan.controller.server.core import ServerCore
+from ctrlchan.server.access import needs_cluster
 from ctrlchan.server.api import Api, Reply, Request
 from ctrlchan.server.kio_messages import ClientMessages, KioError
 
@@ -21,5 +23,11 @@ def _handle(_: ServerCore, request: Request) -> Reply:
 
 
 API: Api[ServerCore] = Api(
-    key=35, name="DescribeLogDirs", lowest=0, highest=4, flexible_from=2, handle=_handle
+    key=35,
+    name="DescribeLogDirs",
+    lowest=0,
+    highest=4,
+    flexible_from=2,
+    handle=_handle,
+    needs=needs_cluster(Operation.DESCRIBE),
 )

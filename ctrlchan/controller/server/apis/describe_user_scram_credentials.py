@@ -9,11 +9,13 @@ from collections import Counter
 from concurrent.futures import Future
 from typing import Any
 
+from ctrlchan.authorizer.acls import Operation
 from ctrlchan.controller.admin.scram import CredentialInfo, describe_credentials
 from ctrlchan.controller.core import ControllerCore
 from ctrlchan.controller.events.event import ControllerState
 from ctrlchan.controller.server.core import ServerCore
 from ctrlchan.errors import ErrorCode, KafkaError
+from ctrlchan.server.access import needs_cluster
 from ctrlchan.server.api import Api, Reply, Request
 from ctrlchan.server.kio_messages import ClientMessages
 from ctrlchan.server.result_fields import error_fields
@@ -65,5 +67,11 @@ def _handle(core: ServerCore, request: Request) -> Future[Reply]:
 
 
 API: Api[ServerCore] = Api(
-    key=50, name="DescribeUserScramCredentials", lowest=0, highest=0, flexible_from=0, handle=_handle
+    key=50,
+    name="DescribeUserScramCredentials",
+    lowest=0,
+    highest=0,
+    flexible_from=0,
+    handle=_handle,
+    needs=needs_cluster(Operation.DESCRIBE),
 )

@@ -10,11 +10,13 @@ from __future__ import annotations
 from concurrent.futures import Future
 from time import monotonic
 
+from ctrlchan.authorizer.acls import Operation
 from ctrlchan.controller.core import ControllerCore
 from ctrlchan.controller.events.event import ControllerState
 from ctrlchan.controller.handlers.elections import Answer, ElectionType, Partition, elect_leaders
 from ctrlchan.controller.server.core import ServerCore
 from ctrlchan.errors import ErrorCode, KafkaError
+from ctrlchan.server.access import needs_cluster
 from ctrlchan.server.api import Api, Reply, Request
 from ctrlchan.server.kio_messages import ClientMessages, KioError
 from ctrlchan.server.result_fields import answer_fields, by_topic, seconds
@@ -49,7 +51,15 @@ def _handle(core: ServerCore, request: Request) -> Reply | Future[Reply]:
     return core.call(ControllerState.MANUAL_LEADER_BALANCE, "ReplicaLeaderElection", elect, reply)
 
 
-API: Api[ServerCore] = Api(key=43, name="ElectLeaders", lowest=0, highest=2, flexible_from=2, handle=_handle)
+API: Api[ServerCore] = Api(
+    key=43,
+    name="ElectLeaders",
+    lowest=0,
+    highest=2,
+    flexible_from=2,
+    handle=_handle,
+    needs=needs_cluster(Operation.ALTER),
+)
 
 
 def _reply(

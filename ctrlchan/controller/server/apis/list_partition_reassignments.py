@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from concurrent.futures import Future
 
+from ctrlchan.authorizer.acls import Operation
 from ctrlchan.controller.core import ControllerCore
 from ctrlchan.controller.events.event import ControllerState
 from ctrlchan.controller.handlers.reassignment import Partition, list_
 from ctrlchan.controller.handlers.replica_assignment import ReplicaAssignment
 from ctrlchan.controller.server.core import ServerCore
 from ctrlchan.errors import KafkaError
+from ctrlchan.server.access import needs_cluster
 from ctrlchan.server.api import Api, Reply, Request
 from ctrlchan.server.kio_messages import ClientMessages
 from ctrlchan.server.result_fields import by_topic, error_fields
@@ -63,5 +65,11 @@ def _handle(core: ServerCore, request: Request) -> Future[Reply]:
 
 
 API: Api[ServerCore] = Api(
-    key=46, name="ListPartitionReassignments", lowest=0, highest=0, flexible_from=0, handle=_handle
+    key=46,
+    name="ListPartitionReassignments",
+    lowest=0,
+    highest=0,
+    flexible_from=0,
+    handle=_handle,
+    needs=needs_cluster(Operation.DESCRIBE),
 )

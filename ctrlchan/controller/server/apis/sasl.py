@@ -8,6 +8,7 @@ because clients look for them in ApiVersions. ``KafkaApis.handleSaslHandshakeReq
 from __future__ import annotations
 
 from ctrlchan.controller.server.core import ServerCore
+from ctrlchan.server.access import NOTHING
 from ctrlchan.server.api import Api, Reply, Request
 from ctrlchan.server.kio_messages import ClientMessages, KioError
 
@@ -31,8 +32,8 @@ def _authenticate(_: ServerCore, request: Request) -> Reply:
 
 
 HANDSHAKE: Api[ServerCore] = Api(
-    key=17, name="SaslHandshake", lowest=0, highest=1, flexible_from=2, handle=_handshake
+    key=17, name="SaslHandshake", lowest=0, highest=1, flexible_from=2, handle=_handshake, needs=NOTHING
 )
 AUTHENTICATE: Api[ServerCore] = Api(
-    key=36, name="SaslAuthenticate", lowest=0, highest=2, flexible_from=2, handle=_authenticate
+    key=36, name="SaslAuthenticate", lowest=0, highest=2, flexible_from=2, handle=_authenticate, needs=NOTHING
 )

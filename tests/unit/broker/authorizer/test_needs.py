@@ -1,0 +1,231 @@
+"""Each API declares what it needs, asks for that and nothing else, and refuses who is denied it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Future
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from kio.index import load_response_schema
+from kio.schema.errors import ErrorCode as KioError
+from kio.serial import entity_reader
+
+from ctrlchan._codec import UPDATE_METADATA
+from ctrlchan.authorizer.acls import Operation, ResourceType
+from ctrlchan.broker.handlers.table import storing_apis
+from ctrlchan.controller.server.apis.table import served_apis as controller_apis
+from ctrlchan.launch.embedded import EmbeddedBroker
+from ctrlchan.metadata_broker.table import served_apis as metadata_apis
+from ctrlchan.server.access import AuthorizedAccess
+from ctrlchan.server.api import Api, GoOn
+from ctrlchan.server.request_handler import RequestHandler
+from tests.unit.broker.authorizer.deciding import (
+    CLASS,
+    NO_STORE,
+    Deciding,
+    NoController,
+    deciding,
+    errors_of,
+    everything_but,
+    frame_of,
+    only,
+)
+from tests.unit.broker.local_broker import Part
+from tests.unit.broker.log.made_batches import batch
+from tests.unit.broker.test_storing_broker import ALONE, send
+from tests.unit.server.contexts import LOCAL_CLIENT
+
+APIS = storing_apis(forwards=True, alters_configs=True)
+TOPIC_DENIED, GROUP_DENIED, CLUSTER_DENIED, ID_DENIED = (KioError(code) for code in (29, 30, 31, 53))
+NONE = KioError.none
+TRANSACTIONAL = batch([b"v"], producer_id=1, producer_epoch=0, sequence=0, attributes=0x10)
+PRODUCE, FETCH, CONTROL = 0, 1, (4, 5, 6)
+
+#: What who is denied everything is answered.
+DENIALS = {
+    "Produce": TOPIC_DENIED,
+    "ListOffsets": TOPIC_DENIED,
+    "Metadata": TOPIC_DENIED,
+    "LeaderAndIsr": CLUSTER_DENIED,
+    "StopReplica": CLUSTER_DENIED,
+    "UpdateMetadata": CLUSTER_DENIED,
+    "OffsetCommit": GROUP_DENIED,
+    "OffsetFetch": GROUP_DENIED,
+    "FindCoordinator": GROUP_DENIED,
+    "JoinGroup": GROUP_DENIED,
+    "Heartbeat": GROUP_DENIED,
+    "LeaveGroup": GROUP_DENIED,
+    "SyncGroup": GROUP_DENIED,
+    "DescribeGroups": GROUP_DENIED,
+    "DeleteGroups": GROUP_DENIED,
+    "OffsetDelete": GROUP_DENIED,
+    "CreateTopics": TOPIC_DENIED,
+    "DeleteTopics": TOPIC_DENIED,
+    "CreatePartitions": TOPIC_DENIED,
+    "DeleteRecords": TOPIC_DENIED,
+    "InitProducerId": ID_DENIED,
+    "OffsetForLeaderEpoch": TOPIC_DENIED,
+    "AddPartitionsToTxn": ID_DENIED,
+    "AddOffsetsToTxn": ID_DENIED,
+    "EndTxn": ID_DENIED,
+    "WriteTxnMarkers": CLUSTER_DENIED,
+    "TxnOffsetCommit": ID_DENIED,
+    "DescribeAcls": CLUSTER_DENIED,
+    "CreateAcls": CLUSTER_DENIED,
+    "DeleteAcls": CLUSTER_DENIED,
+    "DescribeConfigs": TOPIC_DENIED,
+    "AlterConfigs": TOPIC_DENIED,
+    "IncrementalAlterConfigs": TOPIC_DENIED,
+    "DescribeLogDirs": CLUSTER_DENIED,
+    "ElectLeaders": CLUSTER_DENIED,
+    "AlterPartitionReassignments": CLUSTER_DENIED,
+    "ListPartitionReassignments": CLUSTER_DENIED,
+    "DescribeProducers": TOPIC_DENIED,
+    "DescribeTransactions": ID_DENIED,
+}
+#: APIs that refuse nobody: they filter, or need nothing.
+OPEN = {"ApiVersions", "DescribeCluster", "ListGroups", "ListTransactions"}
+#: Requests beside the plain one, so that all is asked for.
+VARIANTS: dict[str, list[dict[str, Any]]] = {
+    "Produce": [{"transactional_id": "x", "records": TRANSACTIONAL}],
+    "Fetch": [{"replica_id": 1}],
+    "FindCoordinator": [{"key_type": 1}, {"key_type": 2}],
+    "InitProducerId": [{"transactional_id": None}],
+    "DescribeConfigs": [{"resource_type": 4, "resource_name": "1"}],
+    "AlterConfigs": [{"resource_type": 4, "resource_name": "1", "configs": ()}],
+    "IncrementalAlterConfigs": [{"resource_type": 4, "resource_name": "1", "configs": ()}],
+}
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
+    configs = {"num.io.threads": "1", "authorizer.class.name": CLASS}
+    with EmbeddedBroker(1, log_dir=tmp_path_factory.mktemp("logs"), configs=configs) as started:
+        with deciding(everything_but()):
+            # Metadata waits for the first one.
+            send(started, UPDATE_METADATA, Part("another", 0, **ALONE))
+        yield started
+
+
+@pytest.fixture
+def handler(broker: EmbeddedBroker) -> RequestHandler[Any]:
+    """The handler of the broker's requests, with a controller that answers nothing."""
+    core: Any = broker.inspect(lambda core: core)
+    core = replace(core, controller=NoController(), config_store=NO_STORE)
+    return RequestHandler(core, APIS, core.lock, authorizer=Deciding.last)
+
+
+def served(handler: RequestHandler[Any], api: Api[Any], version: int, **values: Any) -> Any:
+    """Return kio's response, None for GoOn and for a request that is not answered at once."""
+    answer = handler.serve_left(frame_of(api.key, version, **values), LOCAL_CLIENT)
+    if isinstance(answer, Future):
+        if not answer.done():
+            return None
+        answer = answer.result()
+    if isinstance(answer, GoOn):
+        return None
+    schema: Any = load_response_schema(api.key, version)
+    return entity_reader(schema)(b"".join(answer[1:]), 0)[0]
+
+
+def versions() -> Iterator[Any]:
+    """All but Fetch, which the processor answers: ``test_produce_and_fetch.py``."""
+    for api in APIS.values():
+        for version in range(api.lowest, api.highest + 1) if api.key != FETCH else ():
+            yield pytest.param(api, version, id=f"{api.name}-{version}")
+
+
+@pytest.mark.parametrize("api", [*APIS.values()], ids=lambda api: api.name)
+def test_each_api_declares_its_needs(api: Api[Any]) -> None:
+    assert api.needs is not None, "state what the API needs: needs_cluster, asks, NOTHING"
+    assert (api.name in DENIALS) != (api.name in OPEN or api.key == FETCH)
+
+
+def test_apis_of_a_broker_without_records_and_of_a_controller() -> None:
+    """They have no authorizer yet. An API that declares nothing would be refused."""
+    for apis in (metadata_apis(), controller_apis()):
+        for api in apis.values():
+            if api.key in APIS and api.needs is not None and api.needs.cluster is not None:
+                other = APIS[api.key].needs
+                assert other is not None
+                assert api.needs.cluster == other.cluster or other.asked
+
+
+@pytest.mark.parametrize(("api", "version"), list(versions()))
+def test_who_is_denied_everything_is_refused(
+    handler: RequestHandler[Any], api: Api[Any], version: int
+) -> None:
+    expected = DENIALS.get(api.name, NONE)
+    if api.name == "AddPartitionsToTxn" and version >= 4:
+        expected = CLUSTER_DENIED
+    with deciding(only()):
+        body = served(handler, api, version)
+    errors = errors_of(body) - {NONE}
+    fields = {name for name in type(body).__dataclass_fields__ if name.endswith("error_code")}
+    if api.name == "DescribeLogDirs" and version < 3:
+        # Its response has no error of the whole.
+        assert body.results == ()
+    elif api.name in OPEN:
+        assert not errors, fields
+    else:
+        assert errors == {expected}
+
+
+@pytest.mark.parametrize("api", [*APIS.values()], ids=lambda api: api.name)
+def test_each_api_asks_for_what_it_declares(
+    handler: RequestHandler[Any], api: Api[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: set[tuple[Operation, ResourceType]] = set()
+    for name in ("allows", "allowed", "allows_any"):
+        method = getattr(AuthorizedAccess, name)
+
+        def recorded(
+            self: Any, operation: Operation, kind: ResourceType, *rest: Any, method: Any = method, **more: Any
+        ) -> Any:
+            asked.add((operation, kind))
+            return method(self, operation, kind, *rest, **more)
+
+        monkeypatch.setattr(AuthorizedAccess, name, recorded)
+    needs = api.needs
+    assert needs is not None
+    declared = set(needs.asked)
+    if needs.cluster is not None:
+        declared.add((needs.cluster, ResourceType.CLUSTER))
+    if api.key in CONTROL:
+        # What they do when they are allowed belongs to other tests.
+        with deciding(only()):
+            served(handler, api, api.highest)
+    else:
+        for decide in (only(), everything_but(), *(everything_but(one) for one in declared)):
+            with deciding(decide):
+                for version in range(api.lowest, api.highest + 1):
+                    for values in ({}, *VARIANTS.get(api.name, [])):
+                        served(handler, api, version, **values)
+    assert asked == declared
+
+
+def test_an_authorizer_that_fails_denies(
+    handler: RequestHandler[Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    def failing(*_: object) -> bool:
+        raise ZeroDivisionError
+
+    with deciding(failing):
+        body = served(handler, APIS[2], 1)
+    assert errors_of(body) == {TOPIC_DENIED}
+    assert "the authorizer fails: ListOffsets is denied" in caplog.text
+
+
+def test_what_is_not_true_denies(handler: RequestHandler[Any]) -> None:
+    with deciding(lambda *_: "yes"):  # type: ignore[arg-type]
+        assert errors_of(served(handler, APIS[2], 1)) == {TOPIC_DENIED}
+
+
+def test_without_an_authorizer_nothing_is_asked(broker: EmbeddedBroker) -> None:
+    core: Any = broker.inspect(lambda core: core)
+    handler: RequestHandler[Any] = RequestHandler(core, APIS, core.lock)
+    asked = len(Deciding.last.asked)
+    assert errors_of(served(handler, APIS[2], 1)) == {KioError.unknown_topic_or_partition}
+    assert len(Deciding.last.asked) == asked
