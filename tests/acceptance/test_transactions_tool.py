@@ -67,13 +67,13 @@ class Script:
         header, *lines = [line.split() for line in run.output.splitlines() if line.strip()] or [[]]
         # The last column, TopicPartitions, may be empty.
         table = [dict(zip_longest(header, line, fillvalue="")) for line in lines]
-        # The order is that of a hash map, and ids get their names in the order of what else is told.
-        told = [
-            ([self._told(name, value) for name, value in row.items()], row.get("ProducerId", ""))
+        # The order is that of a hash map, and ids get their names in the order of what else is shown.
+        shown = [
+            ([self._shown(name, value) for name, value in row.items()], row.get("ProducerId", ""))
             for row in table
         ]
-        told.sort(key=lambda one: (one[0], self._names.get(one[1], "")))
-        texts = [f"{self._name(producer_id)}: {values}" for values, producer_id in told]
+        shown.sort(key=lambda one: (one[0], self._names.get(one[1], "")))
+        texts = [f"{self._name(producer_id)}: {values}" for values, producer_id in shown]
         self.printed += [f"{arguments}", f"{header}", *texts]
         return table
 
@@ -88,7 +88,7 @@ class Script:
     def _name(self, producer_id: str) -> str:
         return self._names.setdefault(producer_id, f"producer {len(self._names)}")
 
-    def _told(self, column: str, value: str) -> str:
+    def _shown(self, column: str, value: str) -> str:
         if column == "TopicPartitions":
             return ",".join(sorted(value.split(",")))
         return value if value == "None" else BLANKS.get(column, value)

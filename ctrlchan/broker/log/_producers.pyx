@@ -140,7 +140,7 @@ cdef bint find_duplicate(const Batch* batch, int32_t last, ProducerUpdate* updat
     return False
 
 
-cdef inline bint lacks_guard(
+cdef inline bint has_no_guard(
     const Producer* producer, const Batch* batch, const Verification* verification, int64_t guard
 ) noexcept nogil:
     """Return whether a batch would begin a transaction without the guard of the producer's verification."""
@@ -381,7 +381,7 @@ cdef class ProducerStates:
         # Seldom is there one: plain batches look for none.
         if self.verifications.count:
             verification = find_verification(&self.verifications, batch.producer_id)
-        if guard != NOT_VERIFIED and origin != REPLICATION and lacks_guard(producer, batch, verification, guard):
+        if guard != NOT_VERIFIED and origin != REPLICATION and has_no_guard(producer, batch, verification, guard):
             return INVALID_TXN_STATE
         update.is_transactional = batch.attributes & (TRANSACTIONAL | CONTROL)
         update.last_offset = batch.base_offset + batch.last_offset_delta
