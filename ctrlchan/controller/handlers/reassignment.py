@@ -85,11 +85,11 @@ def alter(
     live = set(core.state.online_broker_ids.tolist())
     for partition, target in reassignments.items():
         current = _assignment(core, partition)
-        # As Kafka, before it looks whether there is such a partition.
+        # As Kafka, before it looks whether there is such a partition and whether its topic is to be deleted.
         refusal = None if target is None else _refusal(current or _NO_REPLICAS, target, live)
         if refusal is not None:
             answers[partition] = (ErrorCode.INVALID_REPLICA_ASSIGNMENT, refusal)
-        elif current is None and (target is not None or core.deletion.is_queued(partition[0])):
+        elif core.deletion.is_queued(partition[0]) or (current is None and target is not None):
             answers[partition] = _UNKNOWN
         elif current is None or (target is None and not current.is_being_reassigned):
             answers[partition] = _NOT_IN_PROGRESS
@@ -152,7 +152,7 @@ def process_node(core: ControllerCore) -> None:
     wanted: dict[Partition, ReplicaAssignment] = {}
     failed: dict[Partition, str] = {}
     for partition, target in node.partitions.items():
-        current = _assignment(core, partition)
+        current = None if core.deletion.is_queued(partition[0]) else _assignment(core, partition)
         refusal = None if current is None else _refusal(current, target, None)
         if current is None or refusal:
             failed[partition] = refusal or "The partition does not exist."
@@ -309,9 +309,7 @@ def _losses(core: ControllerCore, wanted: Mapping[Partition, ReplicaAssignment])
 
 
 def _assignment(core: ControllerCore, partition: Partition) -> ReplicaAssignment | None:
-    """Return the assignment, None for a partition that does not exist or whose topic is to be deleted."""
-    if core.deletion.is_queued(partition[0]):
-        return None
+    """Return the assignment, None for a partition that does not exist."""
     try:
         row = core.state.row(*partition)
     except KeyError:

@@ -231,7 +231,7 @@ def test_targets_that_are_replicas_already_need_not_be_live(cluster: KazooClient
 def test_unknown_partitions_and_topics_being_deleted_are_refused(
     cluster: KazooClient, zookeeper: str
 ) -> None:
-    create_topic(cluster, "dying", {0: [1, 9]})
+    create_topic(cluster, "dying", {0: [1, 9], 1: [1, 9]})
     cluster.create(paths.deleted_topic("dying"), makepath=True)
     with ManualController(zookeeper) as controller:
         answers = reassignment.alter(
@@ -241,7 +241,9 @@ def test_unknown_partitions_and_topics_being_deleted_are_refused(
                 ("t", 8): [9],
                 ("u", 0): None,
                 ("dying", 0): [1, 2],
-                ("dying", 1): None,
+                # A replica that it has need not be live.
+                ("dying", 1): [2, 9],
+                ("dying", 2): None,
                 P0: [1, 2],
             },
         )
@@ -253,6 +255,7 @@ def test_unknown_partitions_and_topics_being_deleted_are_refused(
             ("u", 0): ErrorCode.NO_REASSIGNMENT_IN_PROGRESS,
             ("dying", 0): unknown,
             ("dying", 1): unknown,
+            ("dying", 2): unknown,
             P0: ErrorCode.NONE,
         }
 
