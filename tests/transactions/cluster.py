@@ -35,7 +35,7 @@ KEYS: Final = 32
 KEYS_TOPIC: Final = "keys"
 
 _HISTORIES_OF_A_TOPIC: Final = 20
-_SECONDS: Final = 60.0
+_SECONDS: Final = 120.0
 _INTERNAL_PARTITIONS: Final = 3
 _CONFIGS: Final = {
     "auto.create.topics.enable": False,

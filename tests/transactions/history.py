@@ -39,7 +39,7 @@ from tests.transactions.steps import (
 __all__ = ["History"]
 
 #: Seconds for the ends of all transactions, once nothing is faulty.
-_SECONDS: Final = 60.0
+_SECONDS: Final = 120.0
 #: The group's offset of a key that nobody has committed.
 _NO_OFFSET: Final = -1
 

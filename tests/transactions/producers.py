@@ -29,7 +29,7 @@ __all__ = [
 #: Seconds after which the coordinator aborts a transaction.
 TIMEOUT: Final = 1.5
 #: Seconds that a producer waits for an answer: of brokers that move, and while a process is stopped.
-_SECONDS: Final = 10.0
+_SECONDS: Final = 60.0
 _STOPPED_SECONDS: Final = 0.4
 _PAUSE: Final = 0.01
 _TRANSACTIONAL: Final = 0x10
