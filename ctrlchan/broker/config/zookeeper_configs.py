@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
 from ctrlchan.errors import ConfigError, ZooKeeperError
+from ctrlchan.topic_names import why_invalid
 from ctrlchan.zookeeper import paths
 from ctrlchan.zookeeper.configs import ConfigNodes
 from ctrlchan.zookeeper.notifications import NotificationNodes
@@ -50,16 +51,15 @@ class _Nodes(ConfigNodes, NotificationNodes):
 class BrokerConfigs:
     """Gives a broker its configs at the start and whenever they change; reads and writes them for its APIs.
 
-    ``session``: of the broker's registration, which has started. ``has_topic``: whether the metadata has a
+    ``session``: of the broker's registration, which has started. ``in_metadata``: whether the metadata has a
     topic. Reads and writes raise ZooKeeperError.
     """
 
     def __init__(
-        self, broker: ConfiguredBroker, session: ZooKeeperSession, has_topic: Callable[[str], bool]
+        self, broker: ConfiguredBroker, session: ZooKeeperSession, in_metadata: Callable[[str], bool]
     ) -> None:
         self._broker = broker
-        #: Returns whether the metadata has a topic.
-        self.has_topic = has_topic
+        self._in_metadata = in_metadata
         self._nodes = _Nodes(session)
         # Notifications that are done. Their numbers are no help: a node may have any name.
         self._seen: frozenset[str] = frozenset()
@@ -94,6 +94,19 @@ class BrokerConfigs:
             self._thread.join(_STOP_SECONDS)
 
     # -- for the APIs
+
+    def has_topic(self, name: str) -> bool:
+        """Return whether a topic exists and is not being deleted.
+
+        ZooKeeper is asked about one that the metadata has not: the controller, which clients take for one
+        more broker, shows a new topic before this broker knows of it.
+        """
+        if self._in_metadata(name):
+            return True
+        if why_invalid(name) is not None:
+            return False
+        topic, deleted = self._nodes.session.get_many([paths.topic(name), paths.deleted_topic(name)])
+        return topic is not None and deleted is None
 
     def read_topic_config(self, name: str) -> Mapping[str, str] | None:
         """Return the configs that are set for a topic, or None if the topic has no node."""

@@ -11,6 +11,7 @@ import pytest
 
 from ctrlchan.broker.config.log_config import LogConfig
 from ctrlchan.broker.config.zookeeper_configs import BrokerConfigs
+from ctrlchan.zookeeper import paths
 from ctrlchan.zookeeper.memory.server import MemoryZooKeeper
 from ctrlchan.zookeeper.session import ZooKeeperSession
 from tests.fault.proxy import Proxy
@@ -69,6 +70,14 @@ def test_a_broker_gets_its_configs_and_the_changes(one: ZooKeeperSession) -> Non
     configs.read_again()
     wait_until(lambda: set(broker.topics) == {"old", "new"}, what="all configs again")
     configs.stop()
+
+
+def test_a_topic_that_is_not_in_the_metadata_yet_exists(one: ZooKeeperSession) -> None:
+    configs = BrokerConfigs(Broker(), one, {"known"}.__contains__)
+    for path in (paths.topic("new"), paths.topic("dying"), paths.deleted_topic("dying")):
+        one.create_path(path)
+    names = ("known", "new", "dying", "none", "", "../ids", "new/partitions")
+    assert [name for name in names if configs.has_topic(name)] == ["known", "new"]
 
 
 def test_stopping_does_not_wait_for_zookeeper() -> None:
