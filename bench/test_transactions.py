@@ -171,7 +171,7 @@ def test_reading(
     benchmark: BenchmarkFixture, with_kafka: bool, scaled: Callable[[int], int], tmp_path: Path
 ) -> None:
     """Measure read_committed beside read_uncommitted, and with short and long ``.txnindex`` files."""
-    with running(tmp_path, with_kafka) as sides, ExitStack() as stack:
+    with running(tmp_path, with_kafka) as sides:
         large, size = tmp_path / "large", scaled(_READ_BYTES)
         transactions_of(large, size // (_READ_RECORDS * 110), _READ_RECORDS, _ABORTS_EVERY)
         files = {"large": large}
@@ -180,12 +180,13 @@ def test_reading(
             files[f"aborted-{count}"] = file = tmp_path / f"aborted-{count}"
             last[count] = transactions_of(file, count, 1, 1)
         start_with(sides, files)
-        consumers = {
-            side: stack.enter_context(Transactor(broker.port)) for side, broker in sides.brokers.items()
-        }
 
         def turn(side: str) -> None:
-            one = consumers[side]
+            # Not for all turns: a broker closes a connection without requests after ten minutes.
+            with Transactor(sides.brokers[side].port) as one:
+                measure(side, one)
+
+        def measure(side: str, one: Transactor) -> None:
             used = []
             for committed in (False, True):
                 read = partial(one.fetch, "large", committed=committed, max_bytes=1 << 20)
@@ -214,9 +215,10 @@ def test_reading(
                 )
             sides.add(side, "the longest index / the shortest", "×", costs[-1] / costs[0], "ours flat")
 
-        for side in sides.brokers:
-            for _ in range(2):
-                consumers[side].fetch("large", committed=True, max_bytes=1 << 20)
+        for broker in sides.brokers.values():
+            with Transactor(broker.port) as one:
+                for _ in range(2):
+                    one.fetch("large", committed=True, max_bytes=1 << 20)
         sides.run(benchmark, turn, scaled(ROUNDS))
 
 
