@@ -39,12 +39,12 @@ from ctrlchan.internal_topics import TRANSACTIONS_TOPIC, coordinator_partition
 
 T = TypeVar("T")
 
-ROUNDS: Final = 3
+ROUNDS: Final = 5
 _TIMEOUT: Final = 2400
 _KAFKA: Final = "kafka"
 #: Producers at once, in one of the figures and before the first round, for Kafka's compiler.
 _PRODUCERS: Final = 8
-_WARMUPS: Final = 500
+_WARMUPS: Final = 3_000
 _TRANSACTIONS: Final = 200
 #: Transactions of 100 requests: each is long.
 _LONG_TRANSACTIONS: Final = 50
