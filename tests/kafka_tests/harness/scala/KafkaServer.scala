@@ -225,8 +225,10 @@ class KafkaServer(
     case ("getLog", Seq(partition: TopicPartition, _*)) => logOf(partition)
     case ("getOrCreateLog", Seq(partition: TopicPartition, _*)) => logOf(partition).get
     case ("logsByTopic", Seq(topic: String)) =>
+      // Tests take the first one for partition 0.
       logDirs.flatMap(_.list()).filter(_.matches(java.util.regex.Pattern.quote(topic) + "-[0-9]+"))
-        .flatMap(name => logOf(new TopicPartition(topic, name.substring(name.lastIndexOf('-') + 1).toInt)))
+        .map(name => name.substring(name.lastIndexOf('-') + 1).toInt).sorted
+        .flatMap(partition => logOf(new TopicPartition(topic, partition)))
     case ("liveLogDirs", _) => logDirs
   }
 
@@ -350,6 +352,8 @@ object Controllers {
 
   private class Running(val process: ForkedProcess) { var brokers = 0 }
   private val running = new ConcurrentHashMap[String, Running]
+  // Clients may know a controller that has ended with its brokers: the next one has its address.
+  private val addresses = new ConcurrentHashMap[String, String]
 
   def use(zookeeper: String, properties: File): Unit = running.compute(zookeeper, (_, before) => {
     val controller = if (before == null) new Running(start(zookeeper, properties)) else before
@@ -369,8 +373,9 @@ object Controllers {
       java.nio.file.StandardCopyOption.REPLACE_EXISTING)
     val process = ForkedProcess.start(List(
       "-v", "controller", "--zookeeper", zookeeper, "--config", copy.toString, "--id", ID.toString,
-      "--listen", "127.0.0.1:0").asJava, log)
-    process.firstLine()
+      "--listen", addresses.getOrDefault(zookeeper, "127.0.0.1:0")).asJava, log)
+    val line = process.firstLine()
+    addresses.put(zookeeper, line.substring(line.lastIndexOf('/') + 1))
     process
   }
 }
