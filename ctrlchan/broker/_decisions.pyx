@@ -106,7 +106,7 @@ cdef class Decisions:
         with nogil:
             lock(&self.mutex)
             self.clear()
-            self.current += 1
+            self.current = self.current + 1
             unlock(&self.mutex)
 
     def grant(self, int32_t identity, int64_t version, list decisions):
@@ -122,7 +122,7 @@ cdef class Decisions:
                 lock(&self.mutex)
                 if self.count >= self.most and self.find(identity, subject, data, size) == 0:
                     self.clear()
-                    self.current += 1
+                    self.current = self.current + 1
                 is_current = self.current == version
                 if is_current:
                     ok = self.add(identity, subject, data, size, bits)
@@ -190,7 +190,7 @@ cdef class Decisions:
         memcpy(name_of(one), name, size)
         one.next = self.buckets[hash & <uint32_t>(self.bucket_count - 1)]
         self.buckets[hash & <uint32_t>(self.bucket_count - 1)] = one
-        self.count += 1
+        self.count = self.count + 1
         return True
 
     cdef void clear(self) noexcept nogil:

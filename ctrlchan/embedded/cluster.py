@@ -175,10 +175,12 @@ class EmbeddedCluster(ClusterCalls):
 
     @classmethod
     def start(cls: Callable[P, Cluster], *args: P.args, **kwargs: P.kwargs) -> StartingCluster[Cluster]:
-        """Start a cluster, with the constructor's arguments, while the loop of asyncio goes on. ::
+        """Start a cluster, with the constructor's arguments, while the loop of asyncio goes on.
 
-        async with EmbeddedCluster.start(3) as cluster:
-            await cluster.aio.create_topic("orders")
+        ::
+
+            async with EmbeddedCluster.start(3) as cluster:
+                await cluster.aio.create_topic("orders")
         """
         return StartingCluster(partial(cls, *args, **kwargs))
 
