@@ -7,20 +7,15 @@ ask the controller again and again. ``KafkaApis.handleFindCoordinatorRequest`` o
 
 from __future__ import annotations
 
-import logging
 import struct
-import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
-from time import monotonic
 from typing import Any, Final
-from weakref import WeakKeyDictionary
 
+from ctrlchan.controller.server.asking import ask_aside, ask_one
 from ctrlchan.controller.server.core import ServerCore
 from ctrlchan.controller.server.metadata import ControllerMetadata
-from ctrlchan.errors import DecodeError
 from ctrlchan.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, coordinator_partition
-from ctrlchan.peers.connection import PeerConnection
 from ctrlchan.server.api import Api, Reply, Request
 from ctrlchan.server.apis.lookups import Node
 from ctrlchan.server.kio_messages import ClientMessages, KioError
@@ -34,19 +29,12 @@ _SHARE: Final = 2
 _SHARES_SINCE: Final = 6
 _SEVERAL_KEYS_SINCE: Final = 4
 
-_LOG: Final = logging.getLogger("ctrlchan.controller")
-
 #: The request to a broker: version 1 has the key, with its length, and the type.
 _KEY: Final = 10
 _TO_BROKER: Final = 1
 _LENGTH: Final = struct.Struct(">h")
 _TYPE: Final = struct.Struct(">b")
-_SECONDS: Final = 5.0
 _LONGEST_KEY: Final = 2**15 - 1
-
-_LOCK: Final = threading.Lock()
-#: The topics that a thread asks brokers for.
-_ASKED: Final[WeakKeyDictionary[ServerCore, set[str]]] = WeakKeyDictionary()
 
 
 def _handle(core: ServerCore, request: Request) -> Reply:
@@ -68,7 +56,7 @@ def _handle(core: ServerCore, request: Request) -> Reply:
         is_missing = topic is not None and cluster.metadata.topic_row(topic) is None
     if is_missing and topic is not None and keys:
         brokers = [node for node in nodes.values() if node.id != core.id]
-        _let_create(core, topic, partial(_ask, brokers, key_type, keys[0]))
+        ask_aside(core, topic, partial(_ask, brokers, key_type, keys[0]))
     if not several:
         return Reply(messages.response(**found[0]))
     coordinators = (
@@ -104,46 +92,8 @@ def _none(error: KioError) -> dict[str, Any]:
     return {"error_code": error, "error_message": None, "node_id": -1, "host": "", "port": -1}
 
 
-def _let_create(core: ServerCore, topic: str, ask: Callable[[], None]) -> None:
-    """Call `ask` on a thread of its own, unless a thread asks for this topic already.
-
-    A broker that does not answer keeps no client waiting, and no thread that handles requests.
-    """
-    with _LOCK:
-        asked = _ASKED.setdefault(core, set())
-        if topic in asked:
-            return
-        asked.add(topic)
-
-    def run() -> None:
-        try:
-            ask()
-        finally:
-            with _LOCK:
-                asked.discard(topic)
-
-    try:
-        threading.Thread(target=run, name="coordinator-topics", daemon=True).start()
-    except RuntimeError as error:
-        with _LOCK:
-            asked.discard(topic)
-        _LOG.warning("FindCoordinator: no broker is asked for %s: %s", topic, error)
-
-
 def _ask(brokers: Iterable[Node], key_type: int, key: str) -> None:
-    """Ask brokers for the coordinator of `key`, until one answers: it lets the topic be created."""
+    """Ask a broker for the coordinator of `key`: it lets the topic be created."""
     encoded = key.encode()
-    if len(encoded) > _LONGEST_KEY:
-        return
-    body = _LENGTH.pack(len(encoded)) + encoded + _TYPE.pack(key_type)
-    for broker in brokers:
-        try:
-            connection = PeerConnection((broker.host, broker.port), b"controller")
-            try:
-                connection.exchange(_KEY, _TO_BROKER, False, body, monotonic() + _SECONDS)
-            finally:
-                connection.close()
-        except (OSError, DecodeError) as error:
-            _LOG.info("FindCoordinator to broker %d: %s", broker.id, error)
-            continue
-        return
+    if len(encoded) <= _LONGEST_KEY:
+        ask_one(brokers, _KEY, _TO_BROKER, _LENGTH.pack(len(encoded)) + encoded + _TYPE.pack(key_type))
