@@ -11,7 +11,7 @@ from __future__ import annotations
 import ipaddress
 import logging
 from collections import Counter
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from ctrlchan.authorizer.acls import (
@@ -112,6 +112,11 @@ class _Everything(Container[str]):
 
 
 _ALL_NAMES: Final = _Everything()
+_ALL_OPERATIONS: Final[Mapping[ResourceType, int]] = {
+    kind: sum(1 << operation for operation in supported_operations(kind))
+    for kind in ResourceType
+    if kind != ResourceType.ANY
+}
 
 
 class Access:
@@ -147,7 +152,7 @@ class Access:
 
     def operations(self, kind: ResourceType, name: str) -> int:
         """Return the bit field of the allowed operations on a resource (``authorizedOperations``)."""
-        return sum(1 << operation for operation in supported_operations(kind))
+        return _ALL_OPERATIONS[kind]
 
     def cluster_operations(self) -> int:
         """Return the bit field of the cluster; 0 for who may not describe it."""

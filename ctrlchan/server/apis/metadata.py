@@ -127,6 +127,10 @@ def _look_up(
     listener = request.context.listener
     asked = body.topics
     error = ErrorCode.NONE if asked is None else _error_of_request(request.version, asked)
+    # Asked when the reply is encoded: the authorizer is not asked under the lock.
+    cluster_operations: Callable[[], int] = _not_asked
+    if body.asks_cluster_operations:
+        cluster_operations = request.access.cluster_operations
     operations: Callable[[str], int] = _not_asked
     if body.asks_topic_operations:
         operations = partial(request.access.operations, ResourceType.TOPIC)
@@ -144,7 +148,7 @@ def _look_up(
         topics = [(error, name or "", topic_id, None) for topic_id, name in asked]
         view = core.metadata.view([], listener)
         # Of the cluster such a response says nothing.
-        return partial(_reply, request.version, [], None, NO_CONTROLLER, NOT_ASKED, topics, _not_asked, view)
+        return partial(_reply, request.version, [], None, NO_CONTROLLER, _not_asked, topics, _not_asked, view)
     else:
         topics, rows = _asked_topics(core.metadata, asked, described, created)
         view = core.metadata.view(rows, listener)
@@ -154,14 +158,14 @@ def _look_up(
         core.metadata.nodes(listener),
         core.cluster_id,
         core.metadata.controller(listener),
-        request.access.cluster_operations() if body.asks_cluster_operations else NOT_ASKED,
+        cluster_operations,
         topics,
         operations,
         view,
     )
 
 
-def _not_asked(_name: str) -> int:
+def _not_asked(*_name: str) -> int:
     return NOT_ASKED
 
 
@@ -216,7 +220,7 @@ def _reply(
     nodes: Sequence[Node],
     cluster_id: str | None,
     controller_id: int,
-    cluster_operations: int,
+    cluster_operations: Callable[[], int],
     topics: list[_Topic],
     operations: Callable[[str], int],
     view: MetadataView,
@@ -234,7 +238,7 @@ def _reply(
         )
         for error, name, topic_id, at in topics
     ]
-    body = encode_metadata(version, nodes, cluster_id, controller_id, cluster_operations, answers, rows)
+    body = encode_metadata(version, nodes, cluster_id, controller_id, cluster_operations(), answers, rows)
     return Reply(body, rows=len(rows))
 
 
