@@ -78,10 +78,6 @@ def readable_partitions(
 
     Whether a partition exists is not said to who may not read its topic.
     """
-    if not access.is_restricted:
-        existing = existing_partitions(core, partitions)
-        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return existing, [(each, unknown) for each in partitions if each not in existing]
     readable = access.allowed(*READ_TOPIC, [each.topic for each in partitions])
     existing = existing_partitions(core, [each for each in partitions if each.topic in readable])
     errors = [

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Container, Mapping
 from concurrent.futures import Future
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from ctrlchan.broker._decisions import Allowed, Decisions, Subject
 from ctrlchan.broker.handlers.current_leaders import CurrentLeader, CurrentLeaders
@@ -58,28 +58,7 @@ def _handle(core: StoringCore, request: Request) -> Future[Reply]:
     transactional_id: str | None = getattr(body, "transactional_id", None)
     # Read first: what is decided after a change of ACLs counts for the version after it.
     version = 0 if core.decisions is None else core.decisions.version
-    refusal: ProduceResult | None = None
-    if not all(map(begins_as_batch, entries.values())):
-        # Kafka looks for transactions first, and fails there.
-        refusal = ProduceResult(ErrorCode.CORRUPT_MESSAGE, error_message="records that are no batch")
-    elif any(map(is_transactional, entries.values())) and (
-        transactional_id is None or not request.access.allows(*WRITE_TRANSACTIONAL_ID, transactional_id)
-    ):
-        refusal = ProduceResult(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    writable: Container[str] = ()
-    if refusal is None:
-        names = [topic.name for topic in body.topic_data]
-        writable = request.access.allowed(*WRITE_TOPIC, names)
-    if (
-        refusal is None
-        and request.version < ZSTD_FROM
-        and any(
-            has_unknown_codec(records) and key[0] in writable and _is_known(core, key)
-            for key, records in entries.items()
-        )
-    ):
-        # Kafka looks whether it is zstd, and fails.
-        refusal = ProduceResult(ErrorCode.UNKNOWN_SERVER_ERROR)
+    refusal, writable = _authorize(core, request, body, entries, transactional_id)
     if core.decisions is not None:
         _remember(core.decisions, version, request.access, writable, entries, transactional_id)
     if refusal is not None:
@@ -117,6 +96,31 @@ API = Api(
     locks_core=False,
     needs=asks(WRITE_TOPIC, WRITE_TRANSACTIONAL_ID),
 )
+
+
+def _authorize(
+    core: StoringCore,
+    request: Request,
+    body: Any,
+    entries: Mapping[Key, bytes],
+    transactional_id: str | None,
+) -> tuple[ProduceResult | None, Container[str]]:
+    """Return why the request is refused as a whole, or None, and the topics that the client may write."""
+    if not all(map(begins_as_batch, entries.values())):
+        # Kafka looks for transactions first, and fails there.
+        return ProduceResult(ErrorCode.CORRUPT_MESSAGE, error_message="records that are no batch"), ()
+    if any(map(is_transactional, entries.values())) and (
+        transactional_id is None or not request.access.allows(*WRITE_TRANSACTIONAL_ID, transactional_id)
+    ):
+        return ProduceResult(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED), ()
+    writable = request.access.allowed(*WRITE_TOPIC, [topic.name for topic in body.topic_data])
+    if request.version < ZSTD_FROM and any(
+        has_unknown_codec(records) and key[0] in writable and _is_known(core, key)
+        for key, records in entries.items()
+    ):
+        # Kafka looks whether it is zstd, and fails.
+        return ProduceResult(ErrorCode.UNKNOWN_SERVER_ERROR), writable
+    return None, writable
 
 
 def _remember(

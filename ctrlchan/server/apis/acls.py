@@ -7,8 +7,7 @@ takes it for a cluster without ACLs; any other failure is an error in its log.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from enum import IntEnum
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias
 
 from ctrlchan.authorizer.acls import (
     CLUSTER_NAME,
@@ -52,7 +51,7 @@ _OF_FILTERS: Final = (
     ("permission_type", (Permission.ANY,)),
 )
 
-_Member = TypeVar("_Member", bound=IntEnum)
+_Kinds: TypeAlias = tuple[ResourceType, PatternType, Operation, Permission]
 #: Answers a decoded request with an authorizer.
 _Answer = Callable[[ClientMessages, Any, AuthorizedAccess], bytes]
 
@@ -80,18 +79,10 @@ def _create(messages: ClientMessages, body: Any, access: AuthorizedAccess) -> by
         getattr(one, field, _LITERAL) in members for one in body.creations for field, members in _OF_FILTERS
     ):
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
-    errors: list[KafkaError | None] = []
-    valid: list[AclBinding] = []
-    for one in body.creations:
-        binding = _binding(one)
-        errors.append(_refusal(one, binding))
-        if errors[-1] is None and binding is not None:
-            valid.append(binding)
+    asked = [_binding(one) for one in body.creations]
+    valid = [one for one in asked if isinstance(one, AclBinding)]
     made = dict(zip(valid, access.authorizer.create_acls(access.requester, valid), strict=True))
-    results = [
-        error if error is not None or (binding := _binding(one)) is None else made[binding]
-        for one, error in zip(body.creations, errors, strict=True)
-    ]
+    results = [made[one] if isinstance(one, AclBinding) else one for one in asked]
     return messages.response(
         results=tuple(
             messages.part("AclCreationResult", **(error_fields(error) if error else _NO_ERROR))
@@ -132,47 +123,43 @@ def _delete(messages: ClientMessages, body: Any, access: AuthorizedAccess) -> by
 _NO_ERROR: Final = {"error_code": KioError.none, "error_message": ""}
 
 
-def _binding(asked: Any) -> AclBinding | None:
-    """Return the binding of a creation, or None if one of its kinds does not exist."""
-    resource_type = _member(ResourceType, asked.resource_type)
-    pattern_type = _member(PatternType, getattr(asked, "resource_pattern_type", _LITERAL))
-    operation, permission = _member(Operation, asked.operation), _member(Permission, asked.permission_type)
-    if resource_type is None or pattern_type is None or operation is None or permission is None:
-        return None
-    return AclBinding(
-        ResourcePattern(resource_type, asked.resource_name, pattern_type),
-        AccessControlEntry(asked.principal, asked.host, operation, permission),
-    )
-
-
-def _refusal(asked: Any, binding: AclBinding | None) -> KafkaError | None:
-    """Return why a binding is not given to the authorizer."""
+def _binding(asked: Any) -> AclBinding | KafkaError:
+    """Return the binding of a creation, or why it is not given to the authorizer."""
     if asked.resource_type == ResourceType.CLUSTER and asked.resource_name != CLUSTER_NAME:
         return KafkaError(
             ErrorCode.INVALID_REQUEST, f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}"
         )
     if not asked.resource_name:
         return KafkaError(ErrorCode.INVALID_REQUEST, "Invalid empty resource name")
-    return KafkaError(ErrorCode.INVALID_REQUEST, "Failed to create ACL") if binding is None else None
+    pattern_type = getattr(asked, "resource_pattern_type", _LITERAL)
+    kinds = _kinds(asked.resource_type, pattern_type, asked.operation, asked.permission_type)
+    if kinds is None:
+        return KafkaError(ErrorCode.INVALID_REQUEST, "Failed to create ACL")
+    resource, pattern, operation, permission = kinds
+    return AclBinding(
+        ResourcePattern(resource, asked.resource_name, pattern),
+        AccessControlEntry(asked.principal, asked.host, operation, permission),
+    )
 
 
 def _filter(asked: Any) -> AclFilter | None:
     """Return the filter of a request, or None if one of its kinds does not exist: it finds nothing."""
-    resource_type = _member(ResourceType, asked.resource_type_filter)
     # Version 0 knows literal names alone.
-    pattern_type = _member(PatternType, getattr(asked, "pattern_type_filter", _LITERAL))
-    operation, permission = _member(Operation, asked.operation), _member(Permission, asked.permission_type)
-    if resource_type is None or pattern_type is None or operation is None or permission is None:
+    pattern_type = getattr(asked, "pattern_type_filter", _LITERAL)
+    kinds = _kinds(asked.resource_type_filter, pattern_type, asked.operation, asked.permission_type)
+    if kinds is None:
         return None
+    resource, pattern, operation, permission = kinds
     return AclFilter(
-        ResourceFilter(resource_type, asked.resource_name_filter, pattern_type),
+        ResourceFilter(resource, asked.resource_name_filter, pattern),
         EntryFilter(asked.principal_filter, asked.host_filter, operation, permission),
     )
 
 
-def _member(kind: type[_Member], number: int) -> _Member | None:
+def _kinds(resource: int, pattern: int, operation: int, permission: int) -> _Kinds | None:
+    """Return the members with these numbers, or None if one of them does not exist."""
     try:
-        return kind(number)
+        return ResourceType(resource), PatternType(pattern), Operation(operation), Permission(permission)
     except ValueError:
         return None
 
