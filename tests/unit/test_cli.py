@@ -206,6 +206,8 @@ def test_verbose_is_an_option_of_the_root_alone() -> None:
         ["demo", "--topics", "1000000000000"],
         ["demo", "--brokers", "1000000000"],
         ["demo", "--sample", HUGE, "--topics", HUGE],
+        ["pipeline", "check", "--timeout", "nan"],
+        ["pipeline", "monitor", "x", "--for", "nan"],
         ["decode", "/"],
         ["decode", "no-such-file"],
         ["encode", ""],

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from ctrlchan.cli.limits import not_nan
 from ctrlchan.cli.pipeline.common import RunOptions, say, spark_of
 from ctrlchan.cli.pipeline.options import with_options
 from ctrlchan.storage import path_of
@@ -34,7 +35,10 @@ def check(
         typer.Option(metavar="HOST:PORT", help="A broker that every executor must reach (may be repeated)."),
     ] = [],  # noqa: B006
     timeout: Annotated[
-        float, typer.Option(metavar="SECONDS", min=1, help="How long executors may take to start.")
+        float,
+        typer.Option(
+            metavar="SECONDS", min=1, callback=not_nan, help="How long executors may take to start."
+        ),
     ] = 60.0,
     run: RunOptions,
 ) -> None:

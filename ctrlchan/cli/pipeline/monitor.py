@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from ctrlchan.cli.limits import not_nan
 from ctrlchan.cli.pipeline.common import RunOptions, spark_of
 from ctrlchan.cli.pipeline.options import with_options
 from ctrlchan.pipeline.jobs.monitor.config import MonitorConfig
@@ -54,7 +55,12 @@ def monitor(
     duration: Annotated[
         float | None,
         typer.Option(
-            "--for", metavar="SECONDS", min=0.1, help="End after this many seconds.", show_default="never"
+            "--for",
+            metavar="SECONDS",
+            min=0.1,
+            callback=not_nan,
+            help="End after this many seconds.",
+            show_default="never",
         ),
     ] = None,
     rules: Annotated[
