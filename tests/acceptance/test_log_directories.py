@@ -8,8 +8,8 @@ sequence numbers go on.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -222,6 +222,22 @@ def check_files(log_dirs: list[Path]) -> None:
         assert complaints(output) == []
 
 
+@contextmanager
+def controlled_broker(folder: Path, properties: Mapping[str, str]) -> Iterator[KafkaRig]:
+    """Start ZooKeeper, a controller of the package, and one broker, which finds it elected."""
+    with ExitStack() as controllers:
+
+        def elect(rig: KafkaRig) -> None:
+            controller = KafkaController(controller_config(rig.zookeeper_connect))
+            controllers.callback(controller.close)
+            controller.start().wait_until_active(SECONDS)
+
+        rig = KafkaRig(folder, brokers=1, properties=properties, before_brokers=elect)
+        # Ends after the controller: its session would wait for ZooKeeper.
+        with rig, controllers:
+            yield rig
+
+
 @pytest.mark.long
 def test_kafka_and_this_broker_take_turns(kafka_jars_ready: None, tmp_path: Path) -> None:
     log_dirs = [tmp_path / "a", tmp_path / "b"]
@@ -236,37 +252,28 @@ def test_kafka_and_this_broker_take_turns(kafka_jars_ready: None, tmp_path: Path
         "log.index.size.max.bytes": "4096",
         "zookeeper.session.timeout.ms": "10000",
     }
-    with ExitStack() as stack:
-
-        def elect(rig: KafkaRig) -> None:
-            controller = KafkaController(controller_config(rig.zookeeper_connect))
-            stack.callback(controller.close)
-            controller.start().wait_until_active(SECONDS)
-
-        rig = KafkaRig(tmp_path / "rig", brokers=1, properties=properties, before_brokers=elect)
-        # Ends after the controller: its session would wait for ZooKeeper.
-        with rig, stack:
-            create_topic(rig, "records", len(CODECS), SMALL)
-            create_topic(rig, "compacted", 1, COMPACTED)
-            create_topic(rig, "transactions", 1, SMALL)
-            clients = Clients(rig.bootstrap)
-            admin = AdminClient({"bootstrap.servers": rig.bootstrap, "log_level": 2})
-            for number, (ours, kill) in enumerate(TURNS):
-                if number:
-                    rig.restart_broker(BROKER, ours=ours)
-                clients.check()
-                clients.write()
-                clients.commit()
-                if not ours:
-                    clients.write_transactions()
-                if not kill:
-                    clients.delete_records(admin, number % len(CODECS))
-                clients.check()
-                if kill:
-                    rig.kill_broker(BROKER)
-                else:
-                    rig.stop_broker(BROKER)
-                    check_files(log_dirs)
-            # All was in use.
-            assert all(any(folder.glob("*-*")) for folder in log_dirs)
-            assert len(list(tmp_path.glob("[ab]/transactions-0/*.txnindex"))) > 0
+    with controlled_broker(tmp_path / "rig", properties) as rig:
+        create_topic(rig, "records", len(CODECS), SMALL)
+        create_topic(rig, "compacted", 1, COMPACTED)
+        create_topic(rig, "transactions", 1, SMALL)
+        clients = Clients(rig.bootstrap)
+        admin = AdminClient({"bootstrap.servers": rig.bootstrap, "log_level": 2})
+        for number, (ours, kill) in enumerate(TURNS):
+            if number:
+                rig.restart_broker(BROKER, ours=ours)
+            clients.check()
+            clients.write()
+            clients.commit()
+            if not ours:
+                clients.write_transactions()
+            if not kill:
+                clients.delete_records(admin, number % len(CODECS))
+            clients.check()
+            if kill:
+                rig.kill_broker(BROKER)
+            else:
+                rig.stop_broker(BROKER)
+                check_files(log_dirs)
+        # All was in use.
+        assert all(any(folder.glob("*-*")) for folder in log_dirs)
+        assert len(list(tmp_path.glob("[ab]/transactions-0/*.txnindex"))) > 0

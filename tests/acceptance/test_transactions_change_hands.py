@@ -15,11 +15,8 @@ from typing import Final
 
 import pytest
 
-from ctrlchan.controller.kafka_controller import KafkaController
 from ctrlchan.internal_topics import TRANSACTIONS_TOPIC
-from tests.acceptance.controller.cluster import controller_config
-from tests.acceptance.test_log_directories import SMALL, check_files, create_topic
-from tests.kafka.rig import KafkaRig
+from tests.acceptance.test_log_directories import SMALL, check_files, controlled_broker, create_topic
 from tests.kafka.waiting import wait_until
 from tests.transactions.cluster import KEYS, KEYS_TOPIC, committed_offsets, find_coordinator
 from tests.transactions.producers import Outcome, Transaction, TransactionalProducer
@@ -190,40 +187,32 @@ def test_open_transactions_change_hands(kafka_jars_ready: None, tmp_path: Path) 
         "log.index.size.max.bytes": "4096",
         "zookeeper.session.timeout.ms": "10000",
     }
-    with ExitStack() as stack:
-
-        def elect(rig: KafkaRig) -> None:
-            controller = KafkaController(controller_config(rig.zookeeper_connect))
-            stack.callback(controller.close)
-            controller.start().wait_until_active(SECONDS)
-
-        rig = KafkaRig(tmp_path / "rig", brokers=1, properties=properties, before_brokers=elect)
-        with rig, stack:
-            create_topic(rig, TOPIC, PARTITIONS, SMALL | {"segment.bytes": "1000"})
-            create_topic(rig, KEYS_TOPIC, 2 * KEYS, SMALL)
-            endpoint = rig.broker(BROKER).endpoint("PLAINTEXT")
-            wait_until(
-                lambda: (
-                    find_coordinator((endpoint.host, endpoint.port), GROUP, 0)
-                    and find_coordinator((endpoint.host, endpoint.port), "commits", 1)
-                ),
-                timeout=SECONDS,
-                what="there are coordinators",
-            )
-            transactions = Transactions((endpoint.host, endpoint.port))
-            stack.callback(transactions.close)
-            for number, (ours, kill) in enumerate(TURNS):
-                if number:
-                    rig.restart_broker(BROKER, ours=ours)
-                    transactions.check_open(may_lag=True)
-                    transactions.end()
-                    transactions.check()
-                transactions.begin()
-                transactions.check_open()
-                if kill:
-                    rig.kill_broker(BROKER)
-                else:
-                    rig.stop_broker(BROKER)
-                    check_files([log_dir])
-            assert len(list(log_dir.glob(f"{TOPIC}-*/*.txnindex"))) > 0
-            assert len(list(log_dir.glob(f"{TRANSACTIONS_TOPIC}-0/*.log"))) > 0
+    with controlled_broker(tmp_path / "rig", properties) as rig, ExitStack() as stack:
+        create_topic(rig, TOPIC, PARTITIONS, SMALL | {"segment.bytes": "1000"})
+        create_topic(rig, KEYS_TOPIC, 2 * KEYS, SMALL)
+        endpoint = rig.broker(BROKER).endpoint("PLAINTEXT")
+        wait_until(
+            lambda: (
+                find_coordinator((endpoint.host, endpoint.port), GROUP, 0)
+                and find_coordinator((endpoint.host, endpoint.port), "commits", 1)
+            ),
+            timeout=SECONDS,
+            what="there are coordinators",
+        )
+        transactions = Transactions((endpoint.host, endpoint.port))
+        stack.callback(transactions.close)
+        for number, (ours, kill) in enumerate(TURNS):
+            if number:
+                rig.restart_broker(BROKER, ours=ours)
+                transactions.check_open(may_lag=True)
+                transactions.end()
+                transactions.check()
+            transactions.begin()
+            transactions.check_open()
+            if kill:
+                rig.kill_broker(BROKER)
+            else:
+                rig.stop_broker(BROKER)
+                check_files([log_dir])
+        assert len(list(log_dir.glob(f"{TOPIC}-*/*.txnindex"))) > 0
+        assert len(list(log_dir.glob(f"{TRANSACTIONS_TOPIC}-0/*.log"))) > 0

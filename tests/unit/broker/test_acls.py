@@ -8,7 +8,6 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AclBinding,
-    AclBindingFilter,
     AclOperation,
     AclPermissionType,
     AdminClient,
@@ -21,6 +20,7 @@ from ctrlchan import TEMPORARY, EmbeddedCluster
 from ctrlchan.errors import DecodeError
 from ctrlchan.server.apis import acls
 from ctrlchan.server.request_handler import RequestHandler
+from tests.unit.broker.acl_filters import every_topic_acl
 from tests.unit.broker.cores import storing_core
 from tests.unit.broker.local_broker import client_frame, read_client_response
 from tests.unit.server.contexts import LOCAL_CLIENT
@@ -53,16 +53,7 @@ def test_acls_are_not_described() -> None:
 
 
 def test_librdkafka_shows_that_there_is_no_authorizer() -> None:
-    nothing: Any = None  # Its types do not know that this stands for any name.
-    every = AclBindingFilter(
-        ResourceType.TOPIC,
-        nothing,
-        ResourcePatternType.ANY,
-        nothing,
-        nothing,
-        AclOperation.ANY,
-        AclPermissionType.ANY,
-    )
+    every = every_topic_acl()
     one = AclBinding(
         ResourceType.TOPIC,
         "t",

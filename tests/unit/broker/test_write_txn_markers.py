@@ -24,8 +24,7 @@ from ctrlchan.server.api import Reply, Request
 from ctrlchan.server.kio_entities import encode, message_type, part_type
 from tests.unit.broker.cores import storing_core
 from tests.unit.broker.local_broker import CORRELATION_ID, read_client_response
-from tests.unit.broker.log.batches import TRANSACTIONAL
-from tests.unit.broker.log.made_batches import batch
+from tests.unit.broker.log.made_batches import transactional_batch
 from tests.unit.server.contexts import LOCAL_CLIENT
 
 OURS, OTHER = 1, 2
@@ -129,14 +128,7 @@ def rig(tmp_path: Path) -> Iterator[Rig]:
 
 def begin(partition: Partition, *, producer_id: int = 7, epoch: int = 0) -> None:
     """Open a transaction."""
-    data = batch(
-        [b"a"],
-        timestamp=int(1000 * time.time()),
-        producer_id=producer_id,
-        producer_epoch=epoch,
-        sequence=0,
-        attributes=TRANSACTIONAL,
-    )
+    data = transactional_batch(producer_id, epoch, 0)
     assert partition.append(data, required_acks=1).result(SECONDS)[0] == 0
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AclBinding,
-    AclBindingFilter,
     AclOperation,
     AclPermissionType,
     AdminClient,
@@ -20,6 +19,7 @@ from ctrlchan import TEMPORARY, EmbeddedCluster
 from ctrlchan.errors import ErrorCode
 from tests.kafka.waiting import wait_until
 from tests.kafka.wire import exchange_on
+from tests.unit.broker.acl_filters import every_topic_acl
 from tests.unit.broker.local_broker import client_frame, read_client_response
 
 LIST_OFFSETS, METADATA = 2, 3
@@ -64,16 +64,7 @@ def test_acls_of_a_client_hold_on_all_brokers() -> None:
         made = [acl("secret"), acl("pre-", ResourcePatternType.PREFIXED)]
         for done in admin.create_acls(made, request_timeout=20).values():
             done.result(30)
-        nothing: Any = None
-        every = AclBindingFilter(
-            ResourceType.TOPIC,
-            nothing,
-            ResourcePatternType.ANY,
-            nothing,
-            nothing,
-            AclOperation.ANY,
-            AclPermissionType.ANY,
-        )
+        every = every_topic_acl()
         wait_until(
             lambda: set(admin.describe_acls(every, request_timeout=20).result(30)) == set(made),
             what="the broker that answers has both",

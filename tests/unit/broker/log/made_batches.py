@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import struct
+import time
 from collections.abc import Sequence
 
 from ctrlchan.broker.log._batches import AppendRules, Checked, check, crc32c_of, read_header
+from tests.unit.broker.log.batches import TRANSACTIONAL
 
 
 def _varint(number: int) -> bytes:
@@ -57,6 +59,18 @@ def batch(
     rest = struct.pack(">hiqqqhii", *fields) + records
     head = struct.pack(">qiibI", base_offset, 9 + len(rest), leader_epoch, 2, crc32c_of(rest))
     return head + rest
+
+
+def transactional_batch(producer_id: int, producer_epoch: int, sequence: int) -> bytes:
+    """Return a batch of one record in a transaction, of now: a marker comes into the same segment."""
+    return batch(
+        [b"a"],
+        timestamp=int(1000 * time.time()),
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        sequence=sequence,
+        attributes=TRANSACTIONAL,
+    )
 
 
 def checked(data: bytes) -> Checked:

@@ -15,7 +15,7 @@ from ctrlchan.broker.log._log import READ_LAST_STABLE_OFFSET, Log
 from ctrlchan.broker.replica._partitions import Partition, PartitionTable
 from ctrlchan.errors import ErrorCode
 from tests.unit.broker.log.batches import CONTROL, LOG_APPEND_TIME, TRANSACTIONAL, PlainBatch, PlainRecord
-from tests.unit.broker.log.made_batches import batch, headers
+from tests.unit.broker.log.made_batches import headers, transactional_batch
 
 OURS, OTHER = 1, 2
 SOON = 20.0
@@ -36,15 +36,7 @@ def lead(table: PartitionTable, folder: Path, *others: int, **config: int | str)
 
 
 def send(partition: Partition, sequence: int, *, producer_id: int = 7, epoch: int = 0) -> None:
-    # A marker of today is in the same segment.
-    data = batch(
-        [b"a"],
-        timestamp=int(1000 * time.time()),
-        producer_id=producer_id,
-        producer_epoch=epoch,
-        sequence=sequence,
-        attributes=TRANSACTIONAL,
-    )
+    data = transactional_batch(producer_id, epoch, sequence)
     error, *_ = partition.append(data, required_acks=1).result()
     assert error == 0
 

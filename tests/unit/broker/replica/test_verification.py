@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import resource
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,8 +15,7 @@ from ctrlchan.broker.log._batches import Origin
 from ctrlchan.broker.log._log import Log
 from ctrlchan.broker.replica._partitions import Partition, PartitionTable
 from ctrlchan.errors import ErrorCode, KafkaError
-from tests.unit.broker.log.batches import TRANSACTIONAL
-from tests.unit.broker.log.made_batches import batch
+from tests.unit.broker.log.made_batches import transactional_batch
 
 OURS, OTHER = 1, 2
 NO_GUARD = 0
@@ -38,14 +36,7 @@ def partition(table: PartitionTable, tmp_path: Path) -> Partition:
 
 
 def send(partition: Partition, sequence: int, guard: int, **fields: int) -> int:
-    data = batch(
-        [b"a"],
-        timestamp=int(1000 * time.time()),
-        producer_id=7,
-        producer_epoch=0,
-        sequence=sequence,
-        attributes=TRANSACTIONAL,
-    )
+    data = transactional_batch(7, 0, sequence)
     error: int = partition.append(data, verification_guard=guard, **fields).result()[0]
     return error
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import queue
 import threading
-import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,8 +26,7 @@ from ctrlchan.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, coordina
 from tests.kafka.waiting import wait_until
 from tests.unit.broker.cores import storing_core
 from tests.unit.broker.local_broker import LocalBroker, Part
-from tests.unit.broker.log.batches import TRANSACTIONAL
-from tests.unit.broker.log.made_batches import batch
+from tests.unit.broker.log.made_batches import transactional_batch
 from tests.unit.broker.replica.serving import QUEUED, outcomes, produce_frame, producing
 
 DEADLINE = 60.0
@@ -175,14 +173,7 @@ def test_a_first_batch_stays_on_the_processor(tmp_path: Path) -> None:
         with serving(broker) as service, server.client() as client:
             lead(service)
             producer = init(service)
-            data = batch(
-                [b"a"],
-                timestamp=int(1000 * time.time()),
-                producer_id=producer.producer_id,
-                producer_epoch=producer.epoch,
-                sequence=0,
-                attributes=TRANSACTIONAL,
-            )
+            data = transactional_batch(producer.producer_id, producer.epoch, 0)
             frame = produce_frame(9, [(DATA.topic, [(DATA.partition, data)])], transactional_id=ID)
             client.frames(frame)
             assert client.answer() == QUEUED

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,8 +13,7 @@ from ctrlchan.broker.replica._partitions import Partition
 from ctrlchan.errors import ErrorCode
 from ctrlchan.internal_topics import OFFSETS_TOPIC
 from tests.unit.broker.coordinator.transaction.support import ID, NONE, TIMEOUT, Rig
-from tests.unit.broker.log.batches import TRANSACTIONAL
-from tests.unit.broker.log.made_batches import batch
+from tests.unit.broker.log.made_batches import transactional_batch
 from tests.unit.broker.replica.serving import (
     OTHER,
     OURS,
@@ -63,14 +61,7 @@ class Broker:
     ) -> int | bytes:
         """Send a batch to HERE; return its error, or QUEUED."""
         producer_id, epoch = producer or self.producer
-        data = batch(
-            [b"a"],
-            timestamp=int(1000 * time.time()),
-            producer_id=producer_id,
-            producer_epoch=epoch,
-            sequence=sequence,
-            attributes=TRANSACTIONAL,
-        )
+        data = transactional_batch(producer_id, epoch, sequence)
         topics = [(HERE.topic, [(HERE.partition, data)])]
         with self.server.client() as client:
             client.frames(produce_frame(version, topics, transactional_id=transactional_id))
@@ -168,14 +159,7 @@ def test_the_guard_of_a_confirmed_batch_ends_with_a_marker(broker: Broker) -> No
     assert broker.add() is NONE
     guard = broker.partition.begin_verification(*broker.producer, 0)
     append_marker(broker.partition, broker.producer)
-    data = batch(
-        [b"a"],
-        timestamp=int(1000 * time.time()),
-        producer_id=broker.producer[0],
-        producer_epoch=broker.producer[1],
-        sequence=0,
-        attributes=TRANSACTIONAL,
-    )
+    data = transactional_batch(broker.producer[0], broker.producer[1], 0)
     assert broker.partition.append(data, verification_guard=guard).result()[0] == ErrorCode.INVALID_TXN_STATE
     assert broker.send() == QUEUED
     assert not broker.is_open
