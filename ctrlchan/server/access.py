@@ -3,7 +3,7 @@
 ``kafka.server.AuthHelper`` of Kafka 3.9. Each request has an ``Access`` (``Request.access``); without an
 authorizer it is ``EVERYTHING``, which allows all at no cost. Each row of a table of APIs has ``Api.needs``:
 a need of the cluster is checked by the request handler before the API is called; of the others it says what
-the handler asks. ``tests/unit/server/test_needs.py`` holds the rows and the handlers to it.
+the handler asks. ``tests/unit/broker/authorizer/test_needs.py`` holds the rows and the handlers to it.
 """
 
 from __future__ import annotations
