@@ -14,7 +14,7 @@ from ctrlchan.broker._decisions import Allowed, Decisions, Subject
 from ctrlchan.broker.storing_core import StoringCore
 from ctrlchan.errors import ProtocolError
 from ctrlchan.server.access import CLUSTER_ACTION_CLUSTER, READ_TOPIC, AuthorizedAccess, asks
-from ctrlchan.server.api import Api, GoOn, Reply, Request
+from ctrlchan.server.api import Api, CannotAnswer, GoOn, Reply, Request
 from ctrlchan.server.kio_messages import ClientMessages, KioError
 from ctrlchan.topic_names import ZERO_ID
 
@@ -25,6 +25,8 @@ _IDS_FROM: Final = 13
 #: From this version on an error of the whole response needs no partitions.
 _NO_PARTITIONS_FROM: Final = 13
 _READ_UNCOMMITTED, _READ_COMMITTED = 0, 1
+#: How often the authorizer is asked because decisions were forgotten meanwhile.
+_ATTEMPTS: Final = 10
 
 
 def _handle(core: StoringCore, request: Request) -> Reply:
@@ -43,11 +45,14 @@ def _handle(core: StoringCore, request: Request) -> Reply:
 
 
 def _decide(core: StoringCore, decisions: Decisions, request: Request, body: Any) -> Reply:
-    """Ask the authorizer for all that the request fetches, and have the processor go on."""
+    """Ask the authorizer for all that the request fetches, and have the processor go on.
+
+    Raises CannotAnswer.
+    """
     access = request.access
     assert isinstance(access, AuthorizedAccess)
     identity = decisions.identity_of(access.requester.principal, access.requester.host)
-    while True:
+    for _ in range(_ATTEMPTS):
         # Read first: what is decided after a change of ACLs counts for the version after it.
         version = decisions.version
         if getattr(body, "replica_state", body).replica_id >= 0:
@@ -57,6 +62,8 @@ def _decide(core: StoringCore, decisions: Decisions, request: Request, body: Any
             granted = _readable(core, decisions, request, body)
         if decisions.grant(identity, version, granted):
             return Reply(b"", goes_on=GoOn(version))
+    # ACLs change all the time, or the request names more topics than decisions are kept.
+    raise CannotAnswer("the decisions about the topics of a Fetch do not last until it is answered")
 
 
 def _readable(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,14 +12,19 @@ import pytest
 from ctrlchan._codec import LEADER_AND_ISR, UPDATE_METADATA
 from ctrlchan.authorizer.acls import Operation, ResourceType
 from ctrlchan.authorizer.interface import Requester
+from ctrlchan.broker._decisions import Decisions
+from ctrlchan.broker.handlers import fetch
 from ctrlchan.errors import ErrorCode
 from ctrlchan.launch.embedded import EmbeddedBroker
+from ctrlchan.server.access import AuthorizedAccess
+from ctrlchan.server.api import CannotAnswer, Request
 from tests.kafka.wire import exchange_on, send_frame
 from tests.unit.broker.authorizer.deciding import CLASS, Deciding, deciding, frame_of
 from tests.unit.broker.local_broker import Part, read_client_response
 from tests.unit.broker.log.made_batches import batch
 from tests.unit.broker.replica.fetching import Answer, Asked, Fetcher, topic_id
 from tests.unit.broker.test_storing_broker import ALONE, send
+from tests.unit.server.contexts import LOCAL_CLIENT
 
 PRODUCE, FETCH = 0, 1
 READ, WRITE, TOPIC = Operation.READ, Operation.WRITE, ResourceType.TOPIC
@@ -284,3 +290,22 @@ def _receive(connection: socket.socket) -> bytes:
     from tests.kafka.wire import receive_frame
 
     return receive_frame(connection)
+
+
+def test_a_fetch_of_more_topics_than_decisions_are_kept_ends() -> None:
+    class Everybody(Deciding):
+        def authorize(self, requester: Requester, actions: Any) -> list[bool]:
+            return [True] * len(actions)
+
+    names = [f"t-{number}" for number in range(4)]
+    request = Request(
+        12, 1, None, memoryview(b""), 0, LOCAL_CLIENT, AuthorizedAccess(Everybody(), LOCAL_CLIENT, "Fetch")
+    )
+    body = SimpleNamespace(
+        replica_id=-1, topics=[SimpleNamespace(topic=name) for name in names], session_id=0
+    )
+    core: Any = SimpleNamespace(decisions=Decisions(most=4))
+    assert fetch._decide(core, core.decisions, request, body).goes_on is not None
+    core.decisions = Decisions(most=3)
+    with pytest.raises(CannotAnswer):
+        fetch._decide(core, core.decisions, request, body)
