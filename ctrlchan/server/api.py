@@ -21,9 +21,13 @@ Core = TypeVar("Core", contravariant=True)
 
 
 class GoOn(NamedTuple):
-    """In the place of an answer: the hot handler that has left the request goes on, and sees ``answer``."""
+    """In the place of an answer: the hot handler that has left the request goes on, and sees ``answer``.
+
+    ``identity``: the number of the peer, for which decisions were added.
+    """
 
     answer: int
+    identity: int
 
 
 class Request(NamedTuple):

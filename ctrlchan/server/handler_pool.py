@@ -123,7 +123,7 @@ class HandlerPool:
 
 def _send(request: TakenRequest, answer: Buffers | GoOn) -> None:
     if isinstance(answer, GoOn):
-        request.go_on(answer.answer)
+        request.go_on(answer.answer, answer.identity)
     elif answer:
         request.answer(answer)
     else:

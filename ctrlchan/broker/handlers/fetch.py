@@ -61,7 +61,7 @@ def _decide(core: StoringCore, decisions: Decisions, request: Request, body: Any
         else:
             granted = _readable(core, decisions, request, body)
         if decisions.grant(identity, version, granted):
-            return Reply(b"", goes_on=GoOn(version))
+            return Reply(b"", goes_on=GoOn(version, identity))
     # ACLs change all the time, or the request names more topics than decisions are kept.
     raise CannotAnswer("the decisions about the topics of a Fetch do not last until it is answered")
 

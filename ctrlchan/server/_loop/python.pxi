@@ -84,11 +84,11 @@ cdef class TakenRequest:
         with nogil:
             give_answer(self.connection, NO_ANSWER, NULL)
 
-    def go_on(self, int64_t answer):
+    def go_on(self, int64_t answer, int32_t identity):
         """Have the hot handler go on with the request: it sees ``answer``, and the identity of the peer."""
         self._check()
         self.ended = True
-        self.connection.go_on_answer = answer
+        self.connection.go_on_answer, self.connection.identity = answer, identity
         with nogil:
             give_answer(self.connection, AGAIN, NULL)
 

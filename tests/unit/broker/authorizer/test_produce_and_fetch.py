@@ -309,3 +309,28 @@ def test_a_fetch_of_more_topics_than_decisions_are_kept_ends() -> None:
     core.decisions = Decisions(most=3)
     with pytest.raises(CannotAnswer):
         fetch._decide(core, core.decisions, request, body)
+
+
+def test_a_fetch_whose_peer_gets_another_number_is_not_refused(broker: EmbeddedBroker) -> None:
+    """So many other peers come, between its arrival and its decisions, that numbers are given again."""
+    decisions = broker._runner._service.core.decisions  # type: ignore[attr-defined]
+    threads = broker._runner._service.server.threads  # type: ignore[attr-defined]
+    identify = threads.identify
+    others = iter(range(2**31))
+    numbers = []
+
+    def interrupted(context: Any) -> int:
+        number: int = identify(context)
+        numbers.append(number)
+        while decisions.identity_of("User:other", str(next(others))) < number + 100_001:
+            pass
+        return number
+
+    with deciding(may((READ, "open"))), Connection(broker) as one:
+        threads.identify = interrupted
+        try:
+            assert errors(one.fetch("open")) == {"open": 0}
+            assert decisions.identity_of("User:ANONYMOUS", "127.0.0.1") not in numbers
+        finally:
+            threads.identify = identify
+        assert errors(one.fetch("open")) == {"open": 0}
