@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ctrlchan.channel.outcome import Outcome, OutcomeKind, Sent
     from ctrlchan.channel.queues.full_state import FullState, FullStateSource
     from ctrlchan.channel.request import ControlRequest
-    from ctrlchan.channel.wire.security import SaslSettings, TlsSettings
+    from ctrlchan.security.settings import SaslSettings, TlsSettings
 
 __all__ = [
     "ChannelConfig",

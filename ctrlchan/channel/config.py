@@ -9,7 +9,8 @@ from os import PathLike
 from typing import Any, Final
 
 from ctrlchan.channel.listeners import ListenerRule
-from ctrlchan.channel.wire.security import SCRAM, Credentials, SaslSettings, TlsSettings
+from ctrlchan.channel.wire.credentials import Credentials
+from ctrlchan.security.settings import SCRAM, SaslSettings, TlsSettings
 from ctrlchan.errors import ConfigError
 from ctrlchan.protocol import SECURITY_PROTOCOLS, request_versions
 
@@ -175,7 +176,7 @@ class ChannelConfig:
     def check_credentials(self) -> None:
         """Raise ConfigError, naming the setting, for a TLS file or a Python package that cannot be used."""
         if self.credentials.tls is not None:
-            from ctrlchan.channel.wire.tls_context import context_of
+            from ctrlchan.security.tls_context import context_of
 
             try:
                 context_of(self.credentials.tls)

@@ -39,7 +39,7 @@ from ctrlchan.channel.queues.dispatcher import Dispatcher
 from ctrlchan.channel.queues.undisturbed import undisturbed
 from ctrlchan.channel.request import ControlRequest
 from ctrlchan.channel.target import BrokerLike, targets_of
-from ctrlchan.channel.wire.security import SaslSettings, TlsSettings
+from ctrlchan.security.settings import SaslSettings, TlsSettings
 from ctrlchan.errors import (
     ChannelClosedError,
     ChannelError,

@@ -15,7 +15,7 @@ from os import PathLike
 from typing import Any, Final
 
 from ctrlchan.channel.properties_file import LOGIN_MODULES, ListenerProperties, PropertiesFile
-from ctrlchan.channel.wire.security import SaslSettings
+from ctrlchan.security.settings import SaslSettings
 from ctrlchan.config import table
 from ctrlchan.config.setting import Setting
 from ctrlchan.errors import ConfigError

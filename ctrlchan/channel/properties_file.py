@@ -12,7 +12,9 @@ from functools import partial
 from os import PathLike, fspath
 from typing import Any, Final, NamedTuple, NoReturn, TypeVar
 
-from ctrlchan.channel.wire.security import TlsSettings
+from ctrlchan.security.ciphers import openssl_suites
+from ctrlchan.security.jaas import parse_jaas_config
+from ctrlchan.security.settings import TlsSettings
 from ctrlchan.config import table
 from ctrlchan.config.setting import Setting
 from ctrlchan.errors import ConfigError
@@ -234,6 +236,14 @@ class ListenerProperties:
             if not allowed:
                 self.refuse(key, f"{versions!r} has neither TLSv1.2 nor TLSv1.3")
             settings["versions"] = allowed
+        key = table.SSL_CIPHER_SUITES.name
+        suites = self.value(key)
+        if suites is not None:
+            settings["cipher_suites"] = tuple(table.SSL_CIPHER_SUITES.parse(suites))
+            try:
+                openssl_suites(settings["cipher_suites"])
+            except ValueError as problem:
+                self.refuse(key, str(problem))
         try:
             return TlsSettings(**settings)
         except ConfigError as problem:
@@ -269,21 +279,12 @@ class ListenerProperties:
         return None
 
     def _parse_jaas(self, key: str, text: str, module: str) -> dict[str, str]:
-        match = _JAAS.fullmatch(text)
-        if match is None:
-            self._file.refuse(key, 'it is not "<login module> required <name>=<value> ... ;"')
-        if match[1].rpartition(".")[2] != module:
+        try:
+            modules = parse_jaas_config(text)
+        except ConfigError as problem:
+            self._file.refuse(key, f'it is not "<login module> required <name>=<value> ... ;": {problem}')
+        if len(modules) != 1:
+            self._file.refuse(key, f"it has {len(modules)} login modules in place of one")
+        if modules[0].simple_name != module:
             self._file.refuse(key, f"its login module is not {module}")
-        return {name: _unquoted(value) for name, value in _JAAS_OPTION.findall(match[2])}
-
-
-_VALUE: Final = r"""(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s;"']+)"""
-_JAAS_OPTION: Final = re.compile(rf"\s+([\w.$-]+)\s*=\s*({_VALUE})", re.DOTALL)
-_JAAS: Final = re.compile(
-    rf"\s*([\w.$-]+)\s+(?:required|requisite|sufficient|optional)((?:\s+[\w.$-]+\s*=\s*{_VALUE})*)\s*;\s*",
-    re.DOTALL | re.IGNORECASE,
-)
-
-
-def _unquoted(value: str) -> str:
-    return _unescaped(value[1:-1]) if value[0] in "\"'" else value
+        return dict(modules[0].options)

@@ -8,7 +8,7 @@ import struct
 import pytest
 
 from ctrlchan.channel import OutcomeKind
-from ctrlchan.channel.wire.records import Failure
+from ctrlchan.security.failure import Failure
 from tests.fault.channels import channel_to, eventually, peers
 from tests.fault.peer import (
     Behaviour,

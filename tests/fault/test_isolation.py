@@ -8,7 +8,7 @@ import pytest
 
 from ctrlchan import Broker, Endpoint, SecurityProtocol
 from ctrlchan.channel import ControllerChannelManager, OutcomeKind, target
-from ctrlchan.channel.wire.records import Failure
+from ctrlchan.security.failure import Failure
 from tests.fault.channels import MODES, config, eventually, peers
 from tests.fault.requests import number_of, update
 

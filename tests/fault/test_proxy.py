@@ -12,7 +12,7 @@ import pytest
 
 from ctrlchan import Broker, Endpoint, SecurityProtocol
 from ctrlchan.channel import ControllerChannelManager, OutcomeKind
-from ctrlchan.channel.wire.records import Failure
+from ctrlchan.security.failure import Failure
 from tests.fault.channels import config, eventually, run_in_fork_server
 from tests.fault.peer import Peer, framed, response_body
 from tests.fault.proxy import FINE, Harm, Plan, Proxy

@@ -12,7 +12,7 @@ import trustme
 
 from ctrlchan import Broker, Endpoint, SecurityProtocol
 from ctrlchan.channel import ControllerChannelManager, OutcomeKind
-from ctrlchan.channel.wire.security import TlsSettings
+from ctrlchan.security.settings import TlsSettings
 from tests.fault.channels import config, eventually
 from tests.fault.proxy import FINE, Harm, Plan, Proxy
 from tests.fault.requests import leader_and_isr, number_of, update

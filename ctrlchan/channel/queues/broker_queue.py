@@ -24,9 +24,9 @@ from ctrlchan.channel.wire.records import (
     NO_REST,
     REMOVE,
     RESUME,
-    Failure,
     Report,
 )
+from ctrlchan.security.failure import Failure
 from ctrlchan.errors import ProtocolError
 from ctrlchan.protocol import API_NAMES
 

@@ -42,9 +42,9 @@ from ctrlchan.channel.wire.records import (
     STALE,
     STARTED,
     VERSIONS,
-    Failure,
     Report,
 )
+from ctrlchan.security.failure import Failure
 from ctrlchan.errors import ChannelClosedError, ErrorCode, IllegalStateError
 from ctrlchan.rate_limit import LogRateLimit
 

@@ -8,8 +8,7 @@ from typing import Final, Protocol
 
 from ctrlchan.channel.senders._fast_path import ReportBuffer, SocketDriver
 from ctrlchan.channel.senders.connection_setup import ConnectionSetup, SecureConnections
-from ctrlchan.channel.senders.failure import ConnectionFailed
-from ctrlchan.channel.senders.handshake import Handshake
+from ctrlchan.security.handshake import Handshake
 from ctrlchan.channel.senders.protocol import ConnectionProtocol
 from ctrlchan.channel.senders.states import NEVER, ConnectionState
 from ctrlchan.channel.senders.tcp import Address, Resolver, TcpConnection
@@ -23,8 +22,8 @@ from ctrlchan.channel.wire.records import (
     RESPONSE,
     STALE,
     VERSIONS,
-    Failure,
 )
+from ctrlchan.security.failure import ConnectionFailed, Failure
 from ctrlchan.channel.wire.settings import ConnectionSettings
 
 __all__ = ["BrokerConnection", "EventLoop"]

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ctrlchan.channel.senders.failure import ConnectionFailed
-from ctrlchan.channel.senders.handshake import Handshake
+from ctrlchan.security.handshake import Handshake
 from ctrlchan.channel.senders.tcp import Address, TcpConnection
 from ctrlchan.channel.wire.poller import READ, WRITE
-from ctrlchan.channel.wire.records import Failure
-from ctrlchan.channel.wire.security import Credentials
+from ctrlchan.security.failure import ConnectionFailed, Failure
+from ctrlchan.channel.wire.credentials import Credentials
 
 if TYPE_CHECKING:
-    from ctrlchan.channel.senders.tls import TlsContexts
+    from ctrlchan.security.tls_context import TlsContexts
 
 __all__ = ["ConnectionSetup", "SecureConnections"]
 
@@ -27,7 +26,7 @@ class SecureConnections:
         self._credentials = credentials
         self._contexts: TlsContexts | None = None
         if credentials.tls is not None:
-            from ctrlchan.channel.senders.tls import TlsContexts
+            from ctrlchan.security.tls_context import TlsContexts
 
             self._contexts = TlsContexts(credentials.tls)
 
@@ -37,7 +36,7 @@ class SecureConnections:
             return TcpConnection(address)
         from ctrlchan.channel.senders.tls import TlsConnection
 
-        return TlsConnection(address, self._contexts.current(), host)
+        return TlsConnection(address, self._contexts.current(), host, self._contexts.settings)
 
     def set_up(self, connection: TcpConnection) -> ConnectionSetup:
         """Begin what must precede requests on this connection."""

@@ -28,9 +28,9 @@ from struct import Struct
 from typing import Final
 
 from ctrlchan.channel.senders._request import RequestInFlight
-from ctrlchan.channel.senders.failure import ConnectionFailed
 from ctrlchan.channel.senders.states import NEVER, ONE_PIECE, ConnectionState
-from ctrlchan.channel.wire.records import Command, Failure
+from ctrlchan.channel.wire.records import Command
+from ctrlchan.security.failure import ConnectionFailed, Failure
 from ctrlchan.channel.wire.settings import ConnectionSettings
 
 __all__ = ["ConnectionProtocol"]

@@ -36,9 +36,9 @@ from ctrlchan.channel.wire.records import (
     REPORT,
     RESUME,
     Command,
-    Failure,
 )
-from ctrlchan.channel.wire.security import Credentials
+from ctrlchan.security.failure import Failure
+from ctrlchan.channel.wire.credentials import Credentials
 from ctrlchan.channel.wire.settings import ConnectionSettings
 
 __all__ = ["Sender"]

@@ -1,4 +1,4 @@
-"""What the parent and the sender processes both use: pipe records, the poller, settings, TLS contexts.
+"""What the parent and the sender processes both use: pipe records, the poller, settings, credentials.
 
-This room imports nothing else of ours but ``errors`` and ``protocol``.
+This room imports nothing else of ours but ``security``, ``errors`` and ``protocol``.
 """

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final
 
-from ctrlchan.channel.wire.tls_context import server_context_of
+from ctrlchan.security.tls_context import server_context_of
 from ctrlchan.controller.core import ControllerCore
 from ctrlchan.controller.events.event_loop import EventLoop
 from ctrlchan.controller.server.apis.table import served_apis

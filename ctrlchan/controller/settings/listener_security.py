@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from ctrlchan.channel.wire.security import MECHANISMS, TlsSettings
+from ctrlchan.security.settings import MECHANISMS, TlsSettings
 from ctrlchan.errors import ConfigError
 from ctrlchan.protocol import SecurityProtocol
 

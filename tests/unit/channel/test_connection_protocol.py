@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from ctrlchan.channel.senders.failure import ConnectionFailed
 from ctrlchan.channel.senders.protocol import ConnectionProtocol
 from ctrlchan.channel.senders.states import NEVER, ConnectionState
-from ctrlchan.channel.wire.records import COMMAND, SEND, Failure
+from ctrlchan.channel.wire.records import COMMAND, SEND
+from ctrlchan.security.failure import ConnectionFailed, Failure
 from ctrlchan.channel.wire.settings import ConnectionSettings
 
 SETTINGS = ConnectionSettings(

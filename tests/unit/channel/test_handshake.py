@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ctrlchan.channel.senders.failure import ConnectionFailed
-from ctrlchan.channel.senders.handshake import Handshake
-from ctrlchan.channel.wire.records import Failure
-from ctrlchan.channel.wire.security import Credentials, SaslSettings, TlsSettings
+from ctrlchan.security.handshake import Handshake
+from ctrlchan.security.failure import ConnectionFailed, Failure
+from ctrlchan.channel.wire.credentials import Credentials
+from ctrlchan.security.settings import SaslSettings, TlsSettings
 
 SASL = SaslSettings(mechanism="PLAIN", username="admin", password="s3cret")
 

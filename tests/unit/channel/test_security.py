@@ -18,8 +18,8 @@ import pytest
 import trustme
 
 from ctrlchan import ChannelConfig, ControllerChannelManager, OutcomeKind
-from ctrlchan.channel.wire.records import Failure
-from ctrlchan.channel.wire.security import SaslSettings, TlsSettings
+from ctrlchan.security.failure import Failure
+from ctrlchan.security.settings import SaslSettings, TlsSettings
 from ctrlchan.errors import ConfigError
 from tests.fault.channels import channel_to, eventually
 from tests.fault.requests import number_of, update

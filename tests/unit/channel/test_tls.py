@@ -22,8 +22,8 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509 import load_pem_x509_certificate
 
-from ctrlchan.channel.wire.security import TlsSettings
-from ctrlchan.channel.wire.tls_context import context_of
+from ctrlchan.security.settings import TlsSettings
+from ctrlchan.security.tls_context import context_of
 from ctrlchan.errors import ConfigError
 
 CA = trustme.CA()

@@ -19,7 +19,7 @@ import trustme
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from ctrlchan.channel.wire.security import TlsSettings
+from ctrlchan.security.settings import TlsSettings
 from ctrlchan.controller.admin.scram import credential_of_password, credential_to_text
 from ctrlchan.controller.settings.listener_security import ClientAuth, ListenerSecurity
 from ctrlchan.errors import ConfigError

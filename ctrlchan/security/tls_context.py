@@ -13,9 +13,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from ctrlchan.channel.wire.security import TlsSettings
+from ctrlchan.security.ciphers import openssl_suites
+from ctrlchan.security.failure import ConnectionFailed, Failure
+from ctrlchan.security.settings import TlsSettings
 
-__all__ = ["context_of", "server_context_of"]
+__all__ = ["TlsContexts", "check_suite", "context_of", "server_context_of"]
 
 _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 
@@ -42,13 +44,78 @@ def server_context_of(settings: TlsSettings, verify_mode: ssl.VerifyMode) -> ssl
     return context
 
 
+class TlsContexts:
+    """Makes the context for the next connection, anew when one of the files has changed."""
+
+    def __init__(self, settings: TlsSettings) -> None:
+        self.settings: Final = settings
+        self._context: ssl.SSLContext | None = None
+        self._file_states: object = None
+
+    def current(self) -> ssl.SSLContext:
+        """Return the context of the files as they are now.
+
+        While files are replaced one after the other they do not fit together: the context of the last ones
+        that did is returned. Raises ConnectionFailed (CREDENTIALS) when there is none.
+        """
+        file_states = [_state_of(file) for file in self.settings.files]
+        if self._context is None or file_states != self._file_states:
+            try:
+                self._context = context_of(self.settings)
+            except (OSError, ValueError) as problem:
+                if self._context is None:
+                    raise ConnectionFailed(Failure.CREDENTIALS, str(problem)) from None
+            else:
+                self._file_states = file_states
+        return self._context
+
+
+def _state_of(name: str) -> object:
+    try:
+        found = os.stat(name)
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
 def _context(protocol: int, settings: TlsSettings) -> ssl.SSLContext:
     context = ssl.SSLContext(protocol)
     versions = [_VERSIONS[version] for version in settings.versions]
     context.minimum_version, context.maximum_version = min(versions), max(versions)
+    if settings.cipher_suites:
+        _choose_suites(context, settings)
     # A peer that could ask for a second handshake could also make a writer wait for its bytes.
     context.options |= ssl.OP_NO_RENEGOTIATION
     return context
+
+
+def _choose_suites(context: ssl.SSLContext, settings: TlsSettings) -> None:
+    """Allow the suites of the settings alone; of TLS 1.3 all or none: see ``check_suite``."""
+    suites = openssl_suites(settings.cipher_suites)
+    if suites.tls12:
+        try:
+            context.set_ciphers(":".join(suites.tls12))
+        except ssl.SSLError:
+            raise ValueError("cipher_suites: this platform's OpenSSL has none of them") from None
+    else:
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+    if not suites.tls13:
+        context.maximum_version = ssl.TLSVersion.TLSv1_2
+
+
+def check_suite(suite: str | None, settings: TlsSettings) -> None:
+    """Raise ConnectionFailed when the suite of a new connection is not among those of the settings.
+
+    Python cannot choose among the suites of TLS 1.3, so the peer may choose one that is not allowed. Nothing
+    has been sent with it when this is called.
+    """
+    if not settings.cipher_suites or suite is None:
+        return
+    suites = openssl_suites(settings.cipher_suites)
+    if suite not in (*suites.tls12, *suites.tls13):
+        raise ConnectionFailed(
+            Failure.TLS, f"the broker has chosen the cipher suite {suite}, which ssl.cipher.suites does not allow"
+        )
 
 
 def _load_own(context: ssl.SSLContext, settings: TlsSettings) -> None:
@@ -66,7 +133,7 @@ def _load_trusted(context: ssl.SSLContext, settings: TlsSettings) -> None:
     elif settings.ca_file is not None:
         data = _read(settings.ca_file)
         if not _is_pem(data):
-            from ctrlchan.channel.wire.keystore import certificates_of
+            from ctrlchan.security.keystore import certificates_of
 
             pem = certificates_of(data, settings.truststore_password, settings.ca_file)
         else:
@@ -92,7 +159,7 @@ def _load_certificate_file(context: ssl.SSLContext, name: str, settings: TlsSett
             context, pem.decode("ascii", "replace"), settings.key_password, settings.key_file or name
         )
         return
-    from ctrlchan.channel.wire.keystore import key_of
+    from ctrlchan.security.keystore import key_of
 
     _load_certificate(context, key_of(data, settings.keystore_password, name), None, name)
 

@@ -1,17 +1,16 @@
-"""What a channel proves to a broker, and what it wants to be proved: TLS files, a SASL user.
+"""What a client proves to a broker, and what it wants to be proved: TLS files, a SASL user.
 
-Plain values that the parent checks and the senders use; importing this file loads nothing large. No ``repr``
-shows a password or a key. They reach the senders through their command pipes only: never as an argument, in
-the environment or in a file.
+Plain values; importing this file loads nothing large. No ``repr`` shows a password or a key.
 """
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, field
-from typing import Any, Final, NoReturn
+from dataclasses import dataclass, field
+from typing import Final, NoReturn
 
-__all__ = ["MECHANISMS", "Credentials", "SaslSettings", "TlsSettings"]
+from ctrlchan.security.ciphers import openssl_suites
+
+__all__ = ["MECHANISMS", "SCRAM", "SaslSettings", "TlsSettings"]
 
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
@@ -42,6 +41,8 @@ class TlsSettings:
     - ``verify_host_name``: whether the broker's certificate must be for the host that is connected to
       (``ssl.endpoint.identification.algorithm=https``). Default True.
     - ``versions``: the allowed versions (``ssl.enabled.protocols``), TLSv1.2 and TLSv1.3. Default both.
+    - ``cipher_suites``: the allowed cipher suites by IANA's names, in the order of preference
+      (``ssl.cipher.suites``). Default those of OpenSSL.
 
     Raises ConfigError, naming the setting, for settings that exclude or need each other. Files are read when
     a channel is made (``ControllerChannelManager``), which raises ConfigError for one that cannot be used.
@@ -58,6 +59,7 @@ class TlsSettings:
     key_password: str | None = field(default=None, repr=False)
     verify_host_name: bool = True
     versions: tuple[str, ...] = _TLS_VERSIONS
+    cipher_suites: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.ca_file is not None and self.ca_pem is not None:
@@ -71,6 +73,14 @@ class TlsSettings:
         unknown = [version for version in self.versions if version not in _TLS_VERSIONS]
         if unknown or not self.versions:
             _refuse(f"versions: {', '.join(unknown) or 'none'} (there are {' and '.join(_TLS_VERSIONS)})")
+        try:
+            suites = openssl_suites(self.cipher_suites)
+        except ValueError as problem:
+            _refuse(f"cipher_suites: {problem}")
+        if self.cipher_suites and not any(
+            suites.tls13 if version == "TLSv1.3" else suites.tls12 for version in self.versions
+        ):
+            _refuse(f"cipher_suites: none of them is for {' or '.join(self.versions)}")
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -103,46 +113,8 @@ class SaslSettings:
             _refuse("username and password: PLAIN cannot carry the character U+0000")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Credentials:
-    """Everything that a sender needs to begin a connection. New ones replace those before, from the next
-    connection on."""
-
-    client_id: str
-    negotiate: bool = False
-    tls: TlsSettings | None = None
-    sasl: SaslSettings | None = None
-
-    @property
-    def are_needed(self) -> bool:
-        """Whether connections begin with anything at all."""
-        return self.negotiate or self.tls is not None or self.sasl is not None
-
-    def modules(self) -> list[str]:
-        """Return the names of the modules that a sender imports for them."""
-        found = [] if self.tls is None else ["ctrlchan.channel.senders.tls"]
-        return [*found, SCRAM] if self.sasl is not None and self.sasl.mechanism != "PLAIN" else found
-
-    def to_json(self) -> bytes:
-        """Return them as the bytes that follow a CREDENTIALS command."""
-        return json.dumps(asdict(self)).encode()
-
-    @staticmethod
-    def from_json(data: bytes) -> Credentials:
-        """Return the credentials that ``to_json`` gave as bytes."""
-        given: dict[str, Any] = json.loads(data)
-        tls, sasl = given.pop("tls"), given.pop("sasl")
-        if tls is not None:
-            tls["versions"] = tuple(tls["versions"])
-        return Credentials(
-            tls=None if tls is None else TlsSettings(**tls),
-            sasl=None if sasl is None else SaslSettings(**sasl),
-            **given,
-        )
-
-
 def _refuse(reason: str) -> NoReturn:
-    # Senders import this file, and must not load the codec for an error that only the parent meets.
+    # Senders of a channel import this file, and must not load the codec for an error that they never meet.
     from ctrlchan.errors import ConfigError
 
     raise ConfigError(reason)

@@ -19,9 +19,8 @@ from collections.abc import Generator
 from struct import Struct, error
 from typing import Final, Protocol, TypeAlias
 
-from ctrlchan.channel.senders.failure import ConnectionFailed
-from ctrlchan.channel.wire.records import Failure
-from ctrlchan.channel.wire.security import SaslSettings
+from ctrlchan.security.failure import ConnectionFailed, Failure
+from ctrlchan.security.settings import SaslSettings
 from ctrlchan.field_reader import FieldReader, compact
 
 __all__ = ["CONTROL_APIS", "Handshake", "Ranges"]
