@@ -35,16 +35,16 @@ __all__ = [
 ]
 
 _MODULE_OF: Final = {
-    "ChannelConfig": "config",
-    "ControlRequest": "request",
-    "ControllerChannelManager": "manager",
-    "FullState": "queues.full_state",
-    "FullStateSource": "queues.full_state",
-    "Outcome": "outcome",
-    "OutcomeKind": "outcome",
-    "SaslSettings": "wire.security",
-    "Sent": "outcome",
-    "TlsSettings": "wire.security",
+    "ChannelConfig": "ctrlchan.channel.config",
+    "ControlRequest": "ctrlchan.channel.request",
+    "ControllerChannelManager": "ctrlchan.channel.manager",
+    "FullState": "ctrlchan.channel.queues.full_state",
+    "FullStateSource": "ctrlchan.channel.queues.full_state",
+    "Outcome": "ctrlchan.channel.outcome",
+    "OutcomeKind": "ctrlchan.channel.outcome",
+    "SaslSettings": "ctrlchan.security.settings",
+    "Sent": "ctrlchan.channel.outcome",
+    "TlsSettings": "ctrlchan.security.settings",
 }
 
 
@@ -52,7 +52,7 @@ def __getattr__(name: str) -> object:
     module = _MODULE_OF.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{module}"), name)
+    return getattr(import_module(module), name)
 
 
 def __dir__() -> list[str]:

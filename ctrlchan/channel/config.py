@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from ctrlchan.channel.listeners import ListenerRule
 from ctrlchan.channel.wire.credentials import Credentials
-from ctrlchan.security.settings import SCRAM, SaslSettings, TlsSettings
 from ctrlchan.errors import ConfigError
 from ctrlchan.protocol import SECURITY_PROTOCOLS, request_versions
+from ctrlchan.security.settings import SCRAM, SaslSettings, TlsSettings
 
 __all__ = ["AUTO", "PER_BROKER", "ChannelConfig"]
 

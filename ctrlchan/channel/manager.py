@@ -39,7 +39,6 @@ from ctrlchan.channel.queues.dispatcher import Dispatcher
 from ctrlchan.channel.queues.undisturbed import undisturbed
 from ctrlchan.channel.request import ControlRequest
 from ctrlchan.channel.target import BrokerLike, targets_of
-from ctrlchan.security.settings import SaslSettings, TlsSettings
 from ctrlchan.errors import (
     ChannelClosedError,
     ChannelError,
@@ -49,6 +48,7 @@ from ctrlchan.errors import (
 )
 from ctrlchan.journal.rows import OutcomeReceiver
 from ctrlchan.protocol import request_versions
+from ctrlchan.security.settings import SaslSettings, TlsSettings
 
 if TYPE_CHECKING:
     from ctrlchan.channel.observability.metrics import ChannelMetrics

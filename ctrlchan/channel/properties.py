@@ -15,10 +15,10 @@ from os import PathLike
 from typing import Any, Final
 
 from ctrlchan.channel.properties_file import LOGIN_MODULES, ListenerProperties, PropertiesFile
-from ctrlchan.security.settings import SaslSettings
 from ctrlchan.config import table
 from ctrlchan.config.setting import Setting
 from ctrlchan.errors import ConfigError
+from ctrlchan.security.settings import SaslSettings
 
 __all__ = ["channel_settings", "settings_of"]
 

@@ -12,13 +12,13 @@ from functools import partial
 from os import PathLike, fspath
 from typing import Any, Final, NamedTuple, NoReturn, TypeVar
 
-from ctrlchan.security.ciphers import openssl_suites
-from ctrlchan.security.jaas import parse_jaas_config
-from ctrlchan.security.settings import TlsSettings
 from ctrlchan.config import table
 from ctrlchan.config.setting import Setting
 from ctrlchan.errors import ConfigError
 from ctrlchan.protocol import SECURITY_PROTOCOLS
+from ctrlchan.security.ciphers import openssl_suites
+from ctrlchan.security.jaas import parse_jaas_config
+from ctrlchan.security.settings import TlsSettings
 
 __all__ = ["LOGIN_MODULES", "Entry", "ListenerProperties", "PropertiesFile", "read_properties"]
 

@@ -404,6 +404,7 @@ ZOOKEEPER_SSL_TRUSTSTORE_TYPE = _controller("zookeeper.ssl.truststore.type", STR
 SASL_ENABLED_MECHANISMS = _controller("sasl.enabled.mechanisms", LIST, "GSSAPI", per_listener=True)
 SASL_JAAS_CONFIG = _controller("sasl.jaas.config", PASSWORD, per_listener=True)
 SASL_MECHANISM_INTER_BROKER_PROTOCOL = _controller("sasl.mechanism.inter.broker.protocol", STRING, "GSSAPI")
+SSL_CIPHER_SUITES = _controller("ssl.cipher.suites", LIST, per_listener=True)
 SSL_CLIENT_AUTH = _controller("ssl.client.auth", STRING, "none", per_listener=True)
 SSL_ENABLED_PROTOCOLS = _controller("ssl.enabled.protocols", LIST, "TLSv1.2,TLSv1.3", per_listener=True)
 SSL_ENDPOINT_IDENTIFICATION_ALGORITHM = _controller(

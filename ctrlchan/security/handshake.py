@@ -19,9 +19,9 @@ from collections.abc import Generator
 from struct import Struct, error
 from typing import Final, Protocol, TypeAlias
 
+from ctrlchan.field_reader import FieldReader, compact
 from ctrlchan.security.failure import ConnectionFailed, Failure
 from ctrlchan.security.settings import SaslSettings
-from ctrlchan.field_reader import FieldReader, compact
 
 __all__ = ["CONTROL_APIS", "Handshake", "Ranges"]
 

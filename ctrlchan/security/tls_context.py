@@ -114,7 +114,7 @@ def check_suite(suite: str | None, settings: TlsSettings) -> None:
     suites = openssl_suites(settings.cipher_suites)
     if suite not in (*suites.tls12, *suites.tls13):
         raise ConnectionFailed(
-            Failure.TLS, f"the broker has chosen the cipher suite {suite}, which ssl.cipher.suites does not allow"
+            Failure.TLS, f"the broker has chosen {suite}, which is not among the allowed cipher suites"
         )
 
 

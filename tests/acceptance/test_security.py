@@ -30,8 +30,8 @@ from kazoo.client import KazooClient
 
 from ctrlchan import ChannelConfig, ControllerBrokerRequestBatch, ControllerChannelManager, Outcome
 from ctrlchan._codec import UPDATE_METADATA
-from ctrlchan.security.failure import Failure
 from ctrlchan.errors import ErrorCode
+from ctrlchan.security.failure import Failure
 from tests.acceptance.clients import TopicView, metadata
 from tests.acceptance.frames import TRUE_HEAD, Row, Topic, control_errors, control_frame
 from tests.acceptance.recordings import target_of

@@ -47,6 +47,8 @@ class SecurePeer(Peer):
     questions: list[tuple[int, int]] = field(default_factory=list)
     answers: list[bytes] = field(default_factory=list)
     client_subjects: list[Any] = field(default_factory=list)
+    #: OpenSSL's name of the cipher suite of each connection.
+    suites: list[str] = field(default_factory=list)
 
     @property
     def broker(self) -> Broker:
@@ -62,6 +64,7 @@ class SecurePeer(Peer):
                     self._sockets.add(tls)
                 sock = tls
                 self.client_subjects.append(tls.getpeercert())
+                self.suites.append((tls.cipher() or ("",))[0])
             if self.asked or self.protocol.startswith("SASL"):
                 _Opening(self, sock).run()
         except (OSError, EOFError):

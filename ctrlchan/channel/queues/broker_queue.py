@@ -26,9 +26,9 @@ from ctrlchan.channel.wire.records import (
     RESUME,
     Report,
 )
-from ctrlchan.security.failure import Failure
 from ctrlchan.errors import ProtocolError
 from ctrlchan.protocol import API_NAMES
+from ctrlchan.security.failure import Failure
 
 if TYPE_CHECKING:
     from ctrlchan.channel.coalescing.adapter import Adapter

@@ -44,9 +44,9 @@ from ctrlchan.channel.wire.records import (
     VERSIONS,
     Report,
 )
-from ctrlchan.security.failure import Failure
 from ctrlchan.errors import ChannelClosedError, ErrorCode, IllegalStateError
 from ctrlchan.rate_limit import LogRateLimit
+from ctrlchan.security.failure import Failure
 
 if TYPE_CHECKING:
     from ctrlchan.channel.queues.full_state import FullState

@@ -8,7 +8,6 @@ from typing import Final, Protocol
 
 from ctrlchan.channel.senders._fast_path import ReportBuffer, SocketDriver
 from ctrlchan.channel.senders.connection_setup import ConnectionSetup, SecureConnections
-from ctrlchan.security.handshake import Handshake
 from ctrlchan.channel.senders.protocol import ConnectionProtocol
 from ctrlchan.channel.senders.states import NEVER, ConnectionState
 from ctrlchan.channel.senders.tcp import Address, Resolver, TcpConnection
@@ -23,8 +22,9 @@ from ctrlchan.channel.wire.records import (
     STALE,
     VERSIONS,
 )
-from ctrlchan.security.failure import ConnectionFailed, Failure
 from ctrlchan.channel.wire.settings import ConnectionSettings
+from ctrlchan.security.failure import ConnectionFailed, Failure
+from ctrlchan.security.handshake import Handshake
 
 __all__ = ["BrokerConnection", "EventLoop"]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ctrlchan.security.handshake import Handshake
 from ctrlchan.channel.senders.tcp import Address, TcpConnection
+from ctrlchan.channel.wire.credentials import Credentials
 from ctrlchan.channel.wire.poller import READ, WRITE
 from ctrlchan.security.failure import ConnectionFailed, Failure
-from ctrlchan.channel.wire.credentials import Credentials
+from ctrlchan.security.handshake import Handshake
 
 if TYPE_CHECKING:
     from ctrlchan.security.tls_context import TlsContexts

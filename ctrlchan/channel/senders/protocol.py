@@ -30,8 +30,8 @@ from typing import Final
 from ctrlchan.channel.senders._request import RequestInFlight
 from ctrlchan.channel.senders.states import NEVER, ONE_PIECE, ConnectionState
 from ctrlchan.channel.wire.records import Command
-from ctrlchan.security.failure import ConnectionFailed, Failure
 from ctrlchan.channel.wire.settings import ConnectionSettings
+from ctrlchan.security.failure import ConnectionFailed, Failure
 
 __all__ = ["ConnectionProtocol"]
 

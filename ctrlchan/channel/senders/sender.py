@@ -20,6 +20,7 @@ from ctrlchan.channel.senders.broker_connection import BrokerConnection
 from ctrlchan.channel.senders.connection_setup import SecureConnections
 from ctrlchan.channel.senders.states import NEVER
 from ctrlchan.channel.senders.tcp import Resolver
+from ctrlchan.channel.wire.credentials import Credentials
 from ctrlchan.channel.wire.poller import READ, WRITE, new_poller
 from ctrlchan.channel.wire.records import (
     ADD,
@@ -37,9 +38,8 @@ from ctrlchan.channel.wire.records import (
     RESUME,
     Command,
 )
-from ctrlchan.security.failure import Failure
-from ctrlchan.channel.wire.credentials import Credentials
 from ctrlchan.channel.wire.settings import ConnectionSettings
+from ctrlchan.security.failure import Failure
 
 __all__ = ["Sender"]
 

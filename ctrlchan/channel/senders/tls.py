@@ -33,9 +33,7 @@ class TlsConnection(TcpConnection):
 
     __slots__ = ("_context", "_has_received", "_host", "_settings", "_tls")
 
-    def __init__(
-        self, address: Address, context: ssl.SSLContext, host: str, settings: TlsSettings
-    ) -> None:
+    def __init__(self, address: Address, context: ssl.SSLContext, host: str, settings: TlsSettings) -> None:
         super().__init__(address)
         self.plain_socket = -1
         self._context = context

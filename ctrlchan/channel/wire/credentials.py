@@ -1,6 +1,7 @@
 """Everything that a sender needs to begin a connection.
 
-It reaches the senders through their command pipes only: never as an argument, in the environment or in a file.
+It reaches the senders through their command pipes only: never as an argument, in the environment or in a
+file.
 """
 
 from __future__ import annotations

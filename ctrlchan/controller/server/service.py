@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final
 
-from ctrlchan.security.tls_context import server_context_of
 from ctrlchan.controller.core import ControllerCore
 from ctrlchan.controller.events.event_loop import EventLoop
 from ctrlchan.controller.server.apis.table import served_apis
@@ -19,6 +18,7 @@ from ctrlchan.controller.server.credentials import ListenerCredentials
 from ctrlchan.controller.settings.config import ControllerConfig
 from ctrlchan.controller.settings.listener_security import ClientAuth, ListenerSecurity
 from ctrlchan.errors import ConfigError, IllegalStateError
+from ctrlchan.security.tls_context import server_context_of
 from ctrlchan.server.asyncio_server import Authenticator, Server
 from ctrlchan.server.request_handler import RequestHandler
 from ctrlchan.server.sasl import SaslServer

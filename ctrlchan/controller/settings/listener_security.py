@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from ctrlchan.security.settings import MECHANISMS, TlsSettings
 from ctrlchan.errors import ConfigError
 from ctrlchan.protocol import SecurityProtocol
+from ctrlchan.security.settings import MECHANISMS, TlsSettings
 
 __all__ = ["ClientAuth", "ListenerSecurity"]
 

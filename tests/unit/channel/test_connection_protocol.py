@@ -11,8 +11,8 @@ import pytest
 from ctrlchan.channel.senders.protocol import ConnectionProtocol
 from ctrlchan.channel.senders.states import NEVER, ConnectionState
 from ctrlchan.channel.wire.records import COMMAND, SEND
-from ctrlchan.security.failure import ConnectionFailed, Failure
 from ctrlchan.channel.wire.settings import ConnectionSettings
+from ctrlchan.security.failure import ConnectionFailed, Failure
 
 SETTINGS = ConnectionSettings(
     connection_setup_timeout=10,

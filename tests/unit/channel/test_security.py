@@ -18,9 +18,9 @@ import pytest
 import trustme
 
 from ctrlchan import ChannelConfig, ControllerChannelManager, OutcomeKind
+from ctrlchan.errors import ConfigError
 from ctrlchan.security.failure import Failure
 from ctrlchan.security.settings import SaslSettings, TlsSettings
-from ctrlchan.errors import ConfigError
 from tests.fault.channels import channel_to, eventually
 from tests.fault.requests import number_of, update
 from tests.fault.secure_peer import SecurePeer
@@ -155,6 +155,35 @@ def test_scram_under_tls(secure: Callable[..., SecurePeer], authority: Authority
     peer = secure(protocol="SASL_SSL", context=authority.server())
     tls = TlsSettings(ca_pem=authority.ca.cert_pem.bytes().decode())
     assert delivers(peer, tls=tls, sasl=sasl(), senders=senders) == [0, 1, 2, 3]
+
+
+SUITES = {
+    "ECDHE-ECDSA-AES128-GCM-SHA256": (
+        "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
+        "TLS_RSA_WITH_AES_128_CBC_SHA",
+    ),
+    "TLS_AES_256_GCM_SHA384": ("TLS_AES_256_GCM_SHA384",),
+}
+
+
+@pytest.mark.parametrize("used", SUITES)
+def test_only_the_named_cipher_suites_are_used(
+    secure: Callable[..., SecurePeer], authority: Authority, used: str
+) -> None:
+    peer = secure(protocol="SSL", context=authority.server())
+    tls = TlsSettings(ca_file=authority.ca_file, cipher_suites=SUITES[used])
+    assert delivers(peer, tls=tls) == [0, 1, 2, 3]
+    assert peer.suites == [used]
+
+
+def test_a_cipher_suite_that_the_broker_chooses_against_our_list(
+    secure: Callable[..., SecurePeer], authority: Authority, caplog: pytest.LogCaptureFixture
+) -> None:
+    peer = secure(protocol="SSL", context=authority.server())
+    tls = TlsSettings(ca_file=authority.ca_file, cipher_suites=("TLS_AES_128_CCM_SHA256",))
+    error = refused(peer, caplog, tls=tls)
+    assert error.startswith(f"{Failure.TLS.text}: the broker has chosen TLS_")
+    assert error.endswith("which is not among the allowed cipher suites")
 
 
 def test_the_host_name_is_sent_with_tls(secure: Callable[..., SecurePeer], authority: Authority) -> None:

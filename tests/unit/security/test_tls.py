@@ -22,9 +22,9 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509 import load_pem_x509_certificate
 
+from ctrlchan.errors import ConfigError
 from ctrlchan.security.settings import TlsSettings
 from ctrlchan.security.tls_context import context_of
-from ctrlchan.errors import ConfigError
 
 CA = trustme.CA()
 ISSUED = CA.issue_cert("controller")

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ctrlchan.security.handshake import Handshake
-from ctrlchan.security.failure import ConnectionFailed, Failure
 from ctrlchan.channel.wire.credentials import Credentials
+from ctrlchan.security.failure import ConnectionFailed, Failure
+from ctrlchan.security.handshake import Handshake
 from ctrlchan.security.settings import SaslSettings, TlsSettings
 
 SASL = SaslSettings(mechanism="PLAIN", username="admin", password="s3cret")

@@ -1,0 +1,1 @@
+"""What both sides of a secured connection need: TLS contexts, key stores, JAAS, handshakes."""
