@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from ctrlchan.controller.events.notifications import LeaderChanges, Notification, NotificationKind
     from ctrlchan.controller.kafka_controller import KafkaController
     from ctrlchan.controller.settings.config import ControllerConfig
-    from ctrlchan.controller.settings.listener_security import ListenerSecurity
     from ctrlchan.controller.status.metrics import ControllerMetrics
     from ctrlchan.embedded import ClusterBroker, EmbeddedCluster
     from ctrlchan.embedded.groups import ConsumerGroup
@@ -54,6 +53,7 @@ if TYPE_CHECKING:
     from ctrlchan.launch.descriptions import BrokerDescription
     from ctrlchan.launch.embedded import EmbeddedBroker
     from ctrlchan.launch.log_dirs import TEMPORARY
+    from ctrlchan.security.listener_security import ListenerSecurity
     from ctrlchan.state import Broker, ClusterState, Endpoint, SecurityProtocol, StateDifference
 
     __version__: str
@@ -121,7 +121,7 @@ _HOMES: Final = {
     "Journal": "journal",
     "KafkaController": "controller.kafka_controller",
     "LeaderChanges": "controller.events.notifications",
-    "ListenerSecurity": "controller.settings.listener_security",
+    "ListenerSecurity": "security.listener_security",
     "Notification": "controller.events.notifications",
     "NotificationKind": "controller.events.notifications",
     "Outcome": "channel",

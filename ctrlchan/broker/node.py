@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ctrlchan.broker.config.broker_config import DEFAULT_CLUSTER_ID, BrokerConfig
-from ctrlchan.state import Broker, Endpoint, SecurityProtocol
+from ctrlchan.state import Broker, Endpoint
 
 __all__ = ["BrokerNode"]
 
@@ -30,13 +30,14 @@ class BrokerNode:
     epoch: int = -1
     rack: str | None = None
     cluster_id: str = DEFAULT_CLUSTER_ID
-    configs: Mapping[str, str] = field(default_factory=dict)
+    configs: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, config: BrokerConfig) -> BrokerNode:
         """Return a broker that does not listen yet: its ports are those of the config, or 0."""
+        protocols = config.security_protocols()
         endpoint, *more = (
-            Endpoint(name, SecurityProtocol.PLAINTEXT, *config.advertised.get(name, (host, port)))
+            Endpoint(name, protocols[name], *config.advertised.get(name, (host, port)))
             for name, host, port in config.listeners
         )
         return cls(

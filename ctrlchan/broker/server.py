@@ -10,7 +10,7 @@ import dataclasses
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from enum import IntEnum
 from functools import partial
@@ -21,6 +21,7 @@ from ctrlchan.authorizer.loading import make_authorizer
 from ctrlchan.broker._decisions import Decisions
 from ctrlchan.broker.config.broker_config import DEFAULT_CLUSTER_ID, BrokerConfig
 from ctrlchan.broker.config.broker_settings import BrokerSettings
+from ctrlchan.broker.config.listener_configs import security_of
 from ctrlchan.broker.config.log_configs import LogConfigs
 from ctrlchan.broker.config.zookeeper_configs import BrokerConfigs
 from ctrlchan.broker.controller_client import ControllerClient
@@ -40,14 +41,15 @@ from ctrlchan.broker.replica._partitions import PartitionTable
 from ctrlchan.broker.replica.isr_updates import IsrUpdates
 from ctrlchan.broker.replica.replica_manager import ReplicaManager
 from ctrlchan.broker.storing_core import StoringCore
-from ctrlchan.errors import CtrlchanError, ZooKeeperError
+from ctrlchan.config import table
+from ctrlchan.errors import ConfigError, CtrlchanError, ZooKeeperError
 from ctrlchan.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from ctrlchan.server.access import java_host
 from ctrlchan.server.api import Api
 from ctrlchan.server.handler_pool import HandlerPool
 from ctrlchan.server.request_handler import RequestHandler
 from ctrlchan.server.socket_server import Listener, SocketServer
-from ctrlchan.state import Broker, Endpoint
+from ctrlchan.state import Broker, Endpoint, SecurityProtocol
 from ctrlchan.zookeeper import nodes, paths
 from ctrlchan.zookeeper.operations import Create
 
@@ -128,11 +130,16 @@ class BrokerServer:
         cannot be listened on.
         """
         config, node = self.config, self.node
+        if session is not None and node.endpoint.security_protocol is not SecurityProtocol.PLAINTEXT:
+            raise ConfigError(
+                f"{table.INTER_BROKER_LISTENER_NAME}: listener {node.endpoint.listener} is "
+                f"{node.endpoint.security_protocol.name}; brokers connect to each other in plaintext only"
+            )
         self.state = BrokerState.STARTING
         with ExitStack() as cleanup:
             self._find_cluster_id(session)
             # Parsed before the first part is made.
-            settings = BrokerSettings.of(node.configs)
+            settings, listeners = BrokerSettings.of(node.configs), self._listeners()
             authorizer = self._make_authorizer(session, cleanup)
             lock = threading.RLock()
             metadata = PublishedMetadata(node.cluster_id, forwarding_id=None if session is None else node.id)
@@ -190,7 +197,7 @@ class BrokerServer:
                 config_store=self._config_store,
                 decisions=decisions,
             )
-            self._listen(settings, apis, authorizer)
+            self._listen(listeners, settings, apis, authorizer)
             cleanup.callback(self._stop_serving)
             self._cleanup = cleanup.pop_all()
         return node.broker
@@ -289,14 +296,16 @@ class BrokerServer:
         return manager, groups, transactions
 
     def _listen(
-        self, settings: BrokerSettings, apis: Mapping[int, Api[StoringCore]], authorizer: Authorizer | None
+        self,
+        listeners: Sequence[Listener],
+        settings: BrokerSettings,
+        apis: Mapping[int, Api[StoringCore]],
+        authorizer: Authorizer | None,
     ) -> None:
         """Bind the ports, and give the node its endpoints. Raises OSError."""
-        config, node = self.config, self.node
+        node = self.node
         self._handler = RequestHandler(self.core, apis, self.core.lock, authorizer=authorizer)
-        self.server = SocketServer(
-            [Listener(*listener) for listener in config.listeners], settings.server, self.hot
-        )
+        self.server = SocketServer(listeners, settings.server, self.hot)
         self.pool = HandlerPool(
             node.id, self.server.requests, self._handler.serve_left, settings.requests.handler_threads
         )
@@ -305,6 +314,15 @@ class BrokerServer:
         self.hot.attach(self.server.threads)
         node.endpoint, *more = map(self._with_port, node.broker.endpoints)
         node.more_endpoints = tuple(more)
+
+    def _listeners(self) -> list[Listener]:
+        """Return the listeners with their security. Raises ConfigError."""
+        config = self.config
+        protocols = config.security_protocols()
+        return [
+            Listener(name, host, port, protocols[name], security_of(config.configs, name, protocols[name]))
+            for name, host, port in config.listeners
+        ]
 
     @property
     def ports(self) -> dict[str, int]:

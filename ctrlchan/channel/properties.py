@@ -14,10 +14,11 @@ from collections.abc import Callable, Mapping
 from os import PathLike
 from typing import Any, Final
 
-from ctrlchan.channel.properties_file import LOGIN_MODULES, ListenerProperties, PropertiesFile
 from ctrlchan.config import table
+from ctrlchan.config.properties_file import PropertiesFile
 from ctrlchan.config.setting import Setting
 from ctrlchan.errors import ConfigError
+from ctrlchan.security.listener_properties import LOGIN_MODULES, ListenerProperties
 from ctrlchan.security.settings import SaslSettings
 
 __all__ = ["channel_settings", "settings_of"]

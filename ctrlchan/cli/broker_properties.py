@@ -7,12 +7,11 @@ from os import PathLike
 from typing import Any, Final, NamedTuple
 
 from ctrlchan.broker.log.manager import read_identity
-from ctrlchan.channel.properties_file import PropertiesFile
 from ctrlchan.config import table
 from ctrlchan.config.names import names_without_effect
-from ctrlchan.controller.settings.properties import listener_settings
+from ctrlchan.config.properties_file import PropertiesFile
 from ctrlchan.errors import ConfigError
-from ctrlchan.protocol import SecurityProtocol
+from ctrlchan.server.listener_settings import listener_settings
 from ctrlchan.state import Endpoint
 from ctrlchan.zookeeper.client import check_servers
 
@@ -51,9 +50,6 @@ def read_broker_properties(
     file = PropertiesFile.read(source)
     listeners = listener_settings(file, table.LISTENERS.default)
     given: tuple[Endpoint, ...] = listeners["listeners"]
-    for one in given:
-        if one.security_protocol is not SecurityProtocol.PLAINTEXT:
-            file.refuse(table.LISTENERS.name, f"{one}: only PLAINTEXT is served")
     advertised: tuple[Endpoint, ...] = listeners.get("advertised_listeners", ())
     listener = _listener_of_brokers(file, given)
     log_dirs = [log_dir] if log_dir is not None else _log_dirs(file)

@@ -63,7 +63,7 @@ def read_settings(file: Path | None, given: Sequence[str], warn: Callable[[str],
 
     settings: dict[str, str] = {}
     if file is not None:
-        from ctrlchan.channel.properties_file import PropertiesFile
+        from ctrlchan.config.properties_file import PropertiesFile
 
         read = PropertiesFile.read(file)
         without_effect = _OF_OPTIONS | set(names_without_effect(read.entries))

@@ -25,14 +25,18 @@ _ARGUMENTS: Final[Mapping[str, str]] = {
 
 def names_without_effect(names: Iterable[str]) -> list[str]:
     """Return the names that a broker does not take, because nothing reads or shows them."""
-    return [name for name in names if name not in table.BROKERS and name not in table.UNSHOWN]
+    return [
+        name
+        for name in names
+        if name not in table.BROKERS and name not in table.UNSHOWN and not table.secures_listener(name)
+    ]
 
 
 def nearest_name(name: str, likeness: float = 0.0) -> str | None:
     """Return the most alike name that a broker takes. ``likeness``: None below it; 1: it is the same name."""
     from difflib import get_close_matches
 
-    nearest = get_close_matches(name, table.BROKERS, n=1, cutoff=likeness)
+    nearest = get_close_matches(name, (*table.BROKERS, *table.SECURITY), n=1, cutoff=likeness)
     return nearest[0] if nearest else None
 
 

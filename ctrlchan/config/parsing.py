@@ -17,6 +17,7 @@ from ctrlchan.config.table import (
     DYNAMIC,
     MAX_COMPACTION_LAG_MS,
     MIN_COMPACTION_LAG_MS,
+    SECURITY,
     TOPICS,
     UNSHOWN,
     without_listener,
@@ -87,7 +88,7 @@ def checked(name: str, text: str) -> str:
 
 
 def _row(name: str) -> Setting[Any]:
-    for rows in (BROKERS, DYNAMIC, TOPICS, UNSHOWN, CONTROLLERS):
+    for rows in (BROKERS, DYNAMIC, TOPICS, UNSHOWN, SECURITY, CONTROLLERS):
         if name in rows:
             return rows[name]
     raise KeyError(name)

@@ -53,6 +53,7 @@ _topic_rows: list[Setting[Any]] = []
 _unshown_rows: list[Setting[Any]] = []
 _dynamic_only_rows: list[Setting[Any]] = []
 _controller_rows: list[Setting[Any]] = []
+_security_rows: list[Setting[Any]] = []
 
 
 def _broker(name: str, type: Type[T], default: str | None = None, **columns: Any) -> Setting[T]:
@@ -78,6 +79,12 @@ def _dynamic_only(name: str, type: Type[T], **columns: Any) -> Setting[T]:
 def _controller(name: str, type: Type[T], default: str | None = None, **columns: Any) -> Setting[T]:
     """Add a setting that only controllers and channels read."""
     return _added(_controller_rows, Setting(name=name, type=type, default=default, **columns))
+
+
+def _security(name: str, type: Type[T], default: str | None = None, **columns: Any) -> Setting[T]:
+    """Add a setting of a secured listener, which any listener may have for itself."""
+    columns.setdefault("per_listener", True)
+    return _added(_security_rows, Setting(name=name, type=type, default=default, **columns))
 
 
 def _topic(
@@ -399,27 +406,27 @@ ZOOKEEPER_SSL_KEYSTORE_TYPE = _controller("zookeeper.ssl.keystore.type", STRING)
 ZOOKEEPER_SSL_TRUSTSTORE_LOCATION = _controller("zookeeper.ssl.truststore.location", STRING)
 ZOOKEEPER_SSL_TRUSTSTORE_TYPE = _controller("zookeeper.ssl.truststore.type", STRING)
 
-# -- controllers: TLS and SASL of a listener
+# -- TLS and SASL of a listener, and of the connections to it
 
-SASL_ENABLED_MECHANISMS = _controller("sasl.enabled.mechanisms", LIST, "GSSAPI", per_listener=True)
-SASL_JAAS_CONFIG = _controller("sasl.jaas.config", PASSWORD, per_listener=True)
-SASL_MECHANISM_INTER_BROKER_PROTOCOL = _controller("sasl.mechanism.inter.broker.protocol", STRING, "GSSAPI")
-SSL_CIPHER_SUITES = _controller("ssl.cipher.suites", LIST, per_listener=True)
-SSL_CLIENT_AUTH = _controller("ssl.client.auth", STRING, "none", per_listener=True)
-SSL_ENABLED_PROTOCOLS = _controller("ssl.enabled.protocols", LIST, "TLSv1.2,TLSv1.3", per_listener=True)
-SSL_ENDPOINT_IDENTIFICATION_ALGORITHM = _controller(
-    "ssl.endpoint.identification.algorithm", STRING, "https", per_listener=True
+SASL_ENABLED_MECHANISMS = _security("sasl.enabled.mechanisms", LIST, "GSSAPI")
+SASL_JAAS_CONFIG = _security("sasl.jaas.config", PASSWORD)
+SASL_MECHANISM_INTER_BROKER_PROTOCOL = _security(
+    "sasl.mechanism.inter.broker.protocol", STRING, "GSSAPI", per_listener=False
 )
-SSL_KEY_PASSWORD = _controller("ssl.key.password", PASSWORD, per_listener=True)
-SSL_KEYSTORE_CERTIFICATE_CHAIN = _controller("ssl.keystore.certificate.chain", PASSWORD, per_listener=True)
-SSL_KEYSTORE_KEY = _controller("ssl.keystore.key", PASSWORD, per_listener=True)
-SSL_KEYSTORE_LOCATION = _controller("ssl.keystore.location", STRING, per_listener=True)
-SSL_KEYSTORE_PASSWORD = _controller("ssl.keystore.password", PASSWORD, per_listener=True)
-SSL_KEYSTORE_TYPE = _controller("ssl.keystore.type", STRING, "JKS", per_listener=True)
-SSL_TRUSTSTORE_CERTIFICATES = _controller("ssl.truststore.certificates", PASSWORD, per_listener=True)
-SSL_TRUSTSTORE_LOCATION = _controller("ssl.truststore.location", STRING, per_listener=True)
-SSL_TRUSTSTORE_PASSWORD = _controller("ssl.truststore.password", PASSWORD, per_listener=True)
-SSL_TRUSTSTORE_TYPE = _controller("ssl.truststore.type", STRING, "JKS", per_listener=True)
+SSL_CIPHER_SUITES = _security("ssl.cipher.suites", LIST)
+SSL_CLIENT_AUTH = _security("ssl.client.auth", STRING, "none")
+SSL_ENABLED_PROTOCOLS = _security("ssl.enabled.protocols", LIST, "TLSv1.2,TLSv1.3")
+SSL_ENDPOINT_IDENTIFICATION_ALGORITHM = _security("ssl.endpoint.identification.algorithm", STRING, "https")
+SSL_KEY_PASSWORD = _security("ssl.key.password", PASSWORD)
+SSL_KEYSTORE_CERTIFICATE_CHAIN = _security("ssl.keystore.certificate.chain", PASSWORD)
+SSL_KEYSTORE_KEY = _security("ssl.keystore.key", PASSWORD)
+SSL_KEYSTORE_LOCATION = _security("ssl.keystore.location", STRING)
+SSL_KEYSTORE_PASSWORD = _security("ssl.keystore.password", PASSWORD)
+SSL_KEYSTORE_TYPE = _security("ssl.keystore.type", STRING, "JKS")
+SSL_TRUSTSTORE_CERTIFICATES = _security("ssl.truststore.certificates", PASSWORD)
+SSL_TRUSTSTORE_LOCATION = _security("ssl.truststore.location", STRING)
+SSL_TRUSTSTORE_PASSWORD = _security("ssl.truststore.password", PASSWORD)
+SSL_TRUSTSTORE_TYPE = _security("ssl.truststore.type", STRING, "JKS")
 
 
 # -- all of them, by name
@@ -444,6 +451,8 @@ UNSHOWN: Final = _by_name(*_unshown_rows)
 DYNAMIC: Final = _by_name(
     *(row for row in BROKERS.values() if row.scope is CLUSTER_WIDE), *_dynamic_only_rows
 )
+#: That secure the listeners of brokers and controllers. DescribeConfigs does not show them.
+SECURITY: Final = _by_name(*_security_rows)
 #: Of controllers and their channels, which brokers do not act on.
 CONTROLLERS: Final = _by_name(*_controller_rows)
 
@@ -456,3 +465,12 @@ def without_listener(name: str) -> str:
     """Return the name of the setting of all listeners for that of one listener which brokers can change."""
     base = LISTENER_PREFIX.sub("", name)
     return base if base in DYNAMIC and DYNAMIC[base].per_listener else name
+
+
+def secures_listener(name: str) -> bool:
+    """Return whether a name is that of a setting that secures one listener or all."""
+    base = LISTENER_PREFIX.sub("", name)
+    if base.endswith(f".{SASL_JAAS_CONFIG}"):
+        # The name of a mechanism, in small letters, stands before it.
+        base = SASL_JAAS_CONFIG.name
+    return base in SECURITY and (base == name or SECURITY[base].per_listener)

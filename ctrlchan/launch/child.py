@@ -164,7 +164,7 @@ class _Parent:
 
 def _started(service: BrokerService | BrokerServer) -> dict[str, Any]:
     broker = service.core.broker
-    endpoints = [(one.listener, one.host, one.port) for one in broker.endpoints]
+    endpoints = [(one.listener, one.security_protocol.name, one.host, one.port) for one in broker.endpoints]
     return {"epoch": broker.epoch, "endpoints": endpoints, "ports": service.ports}
 
 

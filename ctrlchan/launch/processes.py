@@ -240,8 +240,8 @@ class _Child:
                 config.id,
                 one["epoch"],
                 tuple(
-                    Endpoint(listener, SecurityProtocol.PLAINTEXT, host, port)
-                    for listener, host, port in one["endpoints"]
+                    Endpoint(listener, SecurityProtocol[protocol], host, port)
+                    for listener, protocol, host, port in one["endpoints"]
                 ),
                 config.rack,
             )

@@ -16,7 +16,10 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
+from ctrlchan.errors import ConfigError
+from ctrlchan.protocol import SecurityProtocol
 from ctrlchan.rate_limit import LogRateLimit
+from ctrlchan.security.listener_security import ListenerSecurity
 from ctrlchan.server._processor import EventKind, HotHandler, NetworkThreads, TakenRequest
 from ctrlchan.server.asyncio_server import cannot_listen
 
@@ -33,16 +36,22 @@ __all__ = [
 logger = logging.getLogger("ctrlchan.broker")
 
 _UNLIMITED = 2**31 - 1
+_SERVED = (SecurityProtocol.PLAINTEXT,)
 #: In nanoseconds it fits into 64 bits. More is no limit.
 _MAX_IDLE_MS = (2**63 - 1) // 1_000_000
 
 
 class Listener(NamedTuple):
-    """A name and the address to listen on. ``host`` empty: all addresses; ``port`` 0: a free port."""
+    """A name and the address to listen on. ``host`` empty: all addresses; ``port`` 0: a free port.
+
+    ``security``: enough for the security protocol.
+    """
 
     name: str
     host: str
     port: int
+    security_protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
+    security: ListenerSecurity = ListenerSecurity()
 
 
 class SocketServerSettings(NamedTuple):
@@ -127,7 +136,7 @@ class SocketServer:
     """Listens on ``listeners`` from its construction on, and serves from ``start`` until ``stop``.
 
     ``hot`` answers requests on the processors' threads; without it all requests go to ``requests``. Raises
-    OSError when an address cannot be listened on.
+    OSError when an address cannot be listened on, and ConfigError for a listener that cannot be secured.
     """
 
     def __init__(
@@ -139,6 +148,9 @@ class SocketServer:
         settings = settings or SocketServerSettings()
         #: Name of each listener -> its port.
         self.ports: dict[str, int] = {}
+        for name, _, _, protocol, _ in listeners:
+            if protocol not in _SERVED:
+                raise ConfigError(f"listener {name}: {protocol.name} is not served")
         sockets: list[socket.socket] = []
         try:
             for listener in listeners:

@@ -6,8 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ctrlchan.broker.config.listener_configs import security_protocols
 from ctrlchan.config import table
 from ctrlchan.errors import ConfigError
+from ctrlchan.protocol import SecurityProtocol
 from ctrlchan.server.asyncio_server import DEFAULT_IDLE_TIMEOUT, DEFAULT_MAX_REQUEST_BYTES
 from ctrlchan.text import quoted, why_unsendable
 
@@ -29,16 +31,17 @@ class BrokerConfig:
 
     ``id``: 0 to 2^31 − 1 (``broker.id``). ``host``: address to listen on and to be reached at. ``port``: 0 to
     65535, 0: any free one. ``listener``: name of the listener (``listeners``) that other brokers and the
-    controller connect to; the security protocol is PLAINTEXT. ``more_listeners``: name, host and port of
-    others, of a broker that stores records. ``advertised``: the host and port that others are given, by
-    listener, where they are not those to listen on. ``epoch``: broker epoch of its registration; requests
-    with a lower one get STALE_BROKER_EPOCH; -1: unknown, every epoch is accepted. ``rack``: ``broker.rack``.
-    ``cluster_id``: for clients. ``max_request_bytes``: a larger request closes the connection
-    (``socket.request.max.bytes``). ``idle_timeout``: seconds until an idle connection is closed
-    (``connections.max.idle.ms``), or None for no limit. ``response_delay``: seconds that every answer is
-    delayed, for tests with a slow broker. ``log_dirs``: where records are stored (``log.dirs``); a broker
-    without log directories stores no records. ``configs``: other settings of a broker that stores records,
-    under Kafka's names. ``controller``: HOST:PORT of a controller that is no broker, or None if the metadata
+    controller connect to. ``more_listeners``: name, host and port of others, of a broker that stores records.
+    ``advertised``: the host and port that others are given, by listener, where they are not those to listen
+    on. ``epoch``: broker epoch of its registration; requests with a lower one get STALE_BROKER_EPOCH; -1:
+    unknown, every epoch is accepted. ``rack``: ``broker.rack``. ``cluster_id``: for clients.
+    ``max_request_bytes``: a larger request closes the connection (``socket.request.max.bytes``).
+    ``idle_timeout``: seconds until an idle connection is closed (``connections.max.idle.ms``), or None for no
+    limit. ``response_delay``: seconds that every answer is delayed, for tests with a slow broker.
+    ``log_dirs``: where records are stored (``log.dirs``); a broker without log directories stores no records.
+    ``configs``: other settings of a broker that stores records, under Kafka's names, those that secure
+    listeners among them; without ``listener.security.protocol.map`` all listeners are PLAINTEXT whose name is
+    no security protocol. ``controller``: HOST:PORT of a controller that is no broker, or None if the metadata
     name the controller.
     """
 
@@ -53,7 +56,8 @@ class BrokerConfig:
     idle_timeout: float | None = DEFAULT_IDLE_TIMEOUT
     response_delay: float = 0.0
     log_dirs: Sequence[str] = ()
-    configs: Mapping[str, str] = field(default_factory=dict)
+    # Some are secret.
+    configs: Mapping[str, str] = field(default_factory=dict, repr=False)
     controller: str | None = None
     more_listeners: Sequence[tuple[str, str, int]] = ()
     advertised: Mapping[str, tuple[str, int]] = field(default_factory=dict)
@@ -91,11 +95,19 @@ class BrokerConfig:
             raise ConfigError("response_delay: only for a broker without a log directory")
         if self.configs and not self.log_dirs:
             raise ConfigError(f"{next(iter(self.configs))}: only for a broker with a log directory")
+        if self.log_dirs:
+            self.security_protocols()
 
     @property
     def listeners(self) -> list[tuple[str, str, int]]:
         """Name, host and port of each listener; the first one is ``listener``."""
         return [(self.listener, self.host, self.port), *self.more_listeners]
+
+    def security_protocols(self) -> dict[str, SecurityProtocol]:
+        """Return the security protocol of each listener. Raises ConfigError."""
+        if not self.log_dirs:
+            return dict.fromkeys((name for name, _, _ in self.listeners), SecurityProtocol.PLAINTEXT)
+        return security_protocols(self.configs, [name for name, _, _ in self.listeners])
 
     def kafka_configs(self) -> dict[str, str]:
         """Return the settings that have a name of Kafka's, by name."""

@@ -16,8 +16,8 @@ from ctrlchan.controller.server.apis.table import served_apis
 from ctrlchan.controller.server.core import ProducerIds, ServerCore
 from ctrlchan.controller.server.credentials import ListenerCredentials
 from ctrlchan.controller.settings.config import ControllerConfig
-from ctrlchan.controller.settings.listener_security import ClientAuth, ListenerSecurity
 from ctrlchan.errors import ConfigError, IllegalStateError
+from ctrlchan.security.listener_security import ClientAuth, ListenerSecurity
 from ctrlchan.security.tls_context import server_context_of
 from ctrlchan.server.asyncio_server import Authenticator, Server
 from ctrlchan.server.request_handler import RequestHandler

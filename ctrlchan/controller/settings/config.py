@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from ctrlchan.channel import ChannelConfig
-from ctrlchan.controller.settings.listener_security import ListenerSecurity
 from ctrlchan.errors import ConfigError
 from ctrlchan.protocol import ibp_at_least
+from ctrlchan.security.listener_security import ListenerSecurity
 from ctrlchan.state import Endpoint
 from ctrlchan.text import quoted, why_unsendable
 from ctrlchan.zookeeper.settings import SaslSettings, TlsSettings, ZooKeeperSettings

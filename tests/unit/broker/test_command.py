@@ -218,7 +218,7 @@ def test_metrics_are_served_on_a_port(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("listeners=SSL://127.0.0.1:0", "only PLAINTEXT is served"),
+        ("listeners=SSL://127.0.0.1:0", "listener SSL: SSL needs a certificate"),
         ("broker.id=x", "Invalid value x for configuration broker.id: Not a number of type INT"),
         ("log.dirs=none", "broker.id is not set"),
         (

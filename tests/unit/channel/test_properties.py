@@ -8,7 +8,7 @@ import pytest
 
 from ctrlchan import ChannelConfig
 from ctrlchan.channel.properties import settings_of
-from ctrlchan.channel.properties_file import read_properties
+from ctrlchan.config.properties_file import read_properties
 from ctrlchan.errors import ConfigError
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"

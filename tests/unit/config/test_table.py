@@ -44,6 +44,7 @@ ROWS: Final = (
     *table.BROKERS.values(),
     *table.UNSHOWN.values(),
     *table.DYNAMIC.values(),
+    *table.SECURITY.values(),
     *table.CONTROLLERS.values(),
 )
 NAMES: Final = {row.name for row in ROWS}

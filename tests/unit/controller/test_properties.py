@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from ctrlchan.controller.settings.config import ControllerConfig
-from ctrlchan.controller.settings.listener_security import ClientAuth
 from ctrlchan.controller.settings.properties import settings_of
 from ctrlchan.errors import ConfigError
 from ctrlchan.protocol import SecurityProtocol
+from ctrlchan.security.listener_security import ClientAuth
 from ctrlchan.state import Endpoint
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"

@@ -20,8 +20,8 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from ctrlchan.controller.admin.scram import credential_of_password, credential_to_text
-from ctrlchan.controller.settings.listener_security import ClientAuth, ListenerSecurity
 from ctrlchan.errors import ConfigError
+from ctrlchan.security.listener_security import ClientAuth, ListenerSecurity
 from ctrlchan.security.settings import TlsSettings
 from ctrlchan.state import Endpoint, SecurityProtocol
 from tests.kafka.waiting import wait_until

@@ -1,0 +1,41 @@
+"""The security of a broker's listeners, from its configs under Kafka's names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from ctrlchan.config import table
+from ctrlchan.config.properties_file import PropertiesFile
+from ctrlchan.errors import ConfigError
+from ctrlchan.protocol import SECURITY_PROTOCOLS, SecurityProtocol
+from ctrlchan.security.listener_properties import ListenerProperties, listener_security
+from ctrlchan.security.listener_security import ListenerSecurity
+
+__all__ = ["security_of", "security_protocols"]
+
+
+def security_protocols(configs: Mapping[str, str], listeners: Iterable[str]) -> dict[str, SecurityProtocol]:
+    """Return the security protocol of each listener (``listener.security.protocol.map``).
+
+    Without that setting a listener whose name is no security protocol is PLAINTEXT. Raises ConfigError for a
+    listener that the setting leaves out.
+    """
+    protocols = PropertiesFile.read(configs).security_protocols()
+    found = {}
+    for name in listeners:
+        if name in protocols:
+            found[name] = SecurityProtocol[protocols[name]]
+        elif table.LISTENER_SECURITY_PROTOCOL_MAP.name in configs:
+            raise ConfigError(f"{table.LISTENER_SECURITY_PROTOCOL_MAP}: {name!r} has no protocol in it")
+        else:
+            found[name] = SecurityProtocol[name] if name in SECURITY_PROTOCOLS else SecurityProtocol.PLAINTEXT
+    return found
+
+
+def security_of(configs: Mapping[str, str], listener: str, protocol: SecurityProtocol) -> ListenerSecurity:
+    """Return the security of one listener. Raises ConfigError, naming the key."""
+    if protocol is SecurityProtocol.PLAINTEXT:
+        return ListenerSecurity()
+    security = listener_security(ListenerProperties(PropertiesFile.read(configs), listener), protocol)
+    security.check(listener, protocol)
+    return security

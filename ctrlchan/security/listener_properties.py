@@ -1,0 +1,174 @@
+"""The keys of ``server.properties`` that secure one listener, or the connections to it."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NoReturn
+
+from ctrlchan.config import table
+from ctrlchan.config.properties_file import PropertiesFile
+from ctrlchan.errors import ConfigError
+from ctrlchan.protocol import SecurityProtocol
+from ctrlchan.security.ciphers import openssl_suites
+from ctrlchan.security.jaas import parse_jaas_config
+from ctrlchan.security.listener_security import ClientAuth, ListenerSecurity
+from ctrlchan.security.settings import TlsSettings
+
+__all__ = ["LOGIN_MODULES", "ListenerProperties", "listener_security"]
+
+#: The login module of each SASL mechanism.
+LOGIN_MODULES: Final = {
+    "PLAIN": "PlainLoginModule",
+    "SCRAM-SHA-256": "ScramLoginModule",
+    "SCRAM-SHA-512": "ScramLoginModule",
+}
+_STORE_TYPES: Final = ("PEM", "PKCS12", "JKS")
+_USER: Final = "user_"
+
+
+class ListenerProperties:
+    """The entries of a file for one listener: with its prefix first, then without."""
+
+    def __init__(self, file: PropertiesFile, listener: str) -> None:
+        self._file = file
+        self._prefix = f"listener.name.{listener.lower()}."
+
+    def value(self, key: str, *, empty: bool = False) -> str | None:
+        """Return the value for the listener, else the one for all; an empty value only with ``empty``."""
+        for name in (self._prefix + key, key):
+            value = self._file.value(name, empty=empty)
+            if value is not None:
+                return value
+        return None
+
+    def own_value(self, key: str) -> str | None:
+        """Return the value for the listener alone."""
+        return self._file.value(self._prefix + key)
+
+    def refuse(self, key: str, reason: str) -> NoReturn:
+        """Raise ConfigError with the file, the line and the key, and its prefix if the file has it."""
+        prefixed = self._prefix + key
+        self._file.refuse(prefixed if prefixed in self._file.entries else key, reason)
+
+    def tls(self) -> TlsSettings:
+        """Return the TLS settings (``ssl.*``)."""
+        key_type = self._store_type(table.SSL_KEYSTORE_TYPE.name)
+        trust_type = self._store_type(table.SSL_TRUSTSTORE_TYPE.name)
+        settings: dict[str, Any] = {
+            "ca_file": self.value(table.SSL_TRUSTSTORE_LOCATION.name),
+            "ca_pem": self.value(table.SSL_TRUSTSTORE_CERTIFICATES.name),
+            "truststore_password": self.value(table.SSL_TRUSTSTORE_PASSWORD.name),
+            "certificate_file": self.value(table.SSL_KEYSTORE_LOCATION.name),
+            "certificate_pem": self.value(table.SSL_KEYSTORE_CERTIFICATE_CHAIN.name),
+            "key_pem": self.value(table.SSL_KEYSTORE_KEY.name),
+            "keystore_password": self.value(table.SSL_KEYSTORE_PASSWORD.name),
+            "key_password": self.value(table.SSL_KEY_PASSWORD.name),
+            "verify_host_name": self._verify_host_name(),
+        }
+        for ours, theirs, kind in (
+            ("ca_pem", table.SSL_TRUSTSTORE_CERTIFICATES, trust_type),
+            ("certificate_pem", table.SSL_KEYSTORE_CERTIFICATE_CHAIN, key_type),
+        ):
+            if settings[ours] is not None and kind not in (None, "PEM"):
+                self.refuse(theirs.name, f"only a store of type PEM has it, not {kind}")
+        key = table.SSL_ENABLED_PROTOCOLS.name
+        versions = self.value(key)
+        if versions is not None:
+            # As in Kafka, the list may have older versions; none below TLSv1.2 is ever used.
+            named = table.SSL_ENABLED_PROTOCOLS.parse(versions)
+            allowed = tuple(version for version in ("TLSv1.2", "TLSv1.3") if version in named)
+            if not allowed:
+                self.refuse(key, f"{versions!r} has neither TLSv1.2 nor TLSv1.3")
+            settings["versions"] = allowed
+        key = table.SSL_CIPHER_SUITES.name
+        suites = self.value(key)
+        if suites is not None:
+            settings["cipher_suites"] = tuple(table.SSL_CIPHER_SUITES.parse(suites))
+            try:
+                openssl_suites(settings["cipher_suites"])
+            except ValueError as problem:
+                self.refuse(key, str(problem))
+        try:
+            return TlsSettings(**settings)
+        except ConfigError as problem:
+            self.refuse(table.SSL_KEYSTORE_LOCATION.name, str(problem))
+
+    def _store_type(self, key: str) -> str | None:
+        value = self.value(key)
+        if value is not None and value.upper() not in _STORE_TYPES:
+            self.refuse(key, f"{value!r} is not {', '.join(_STORE_TYPES)}")
+        return value and value.upper()
+
+    def _verify_host_name(self) -> bool:
+        key = table.SSL_ENDPOINT_IDENTIFICATION_ALGORITHM.name
+        value = self.value(key, empty=True)
+        if value not in (None, "", "https", "HTTPS"):
+            self.refuse(key, f"{value!r} is neither https nor empty")
+        return value != ""
+
+    # -- SASL
+
+    def jaas_options(self, mechanism: str) -> tuple[str, dict[str, str]] | None:
+        """Return (key, options) of the login module of a mechanism, or None if it is not configured.
+
+        The value is ``<login module> required <name>="<value>" ... ;``. A key for the mechanism counts before
+        one for all, and each with the listener's prefix first.
+        """
+        plain = table.SASL_JAAS_CONFIG.name
+        special = f"{mechanism.lower()}.{plain}"
+        for key in (self._prefix + special, special, self._prefix + plain, plain):
+            text = self._file.value(key)
+            if text is not None:
+                return key, self._parse_jaas(key, text, LOGIN_MODULES[mechanism])
+        return None
+
+    def _parse_jaas(self, key: str, text: str, module: str) -> dict[str, str]:
+        try:
+            modules = parse_jaas_config(text)
+        except ConfigError as problem:
+            self._file.refuse(key, f'it is not "<login module> required <name>=<value> ... ;": {problem}')
+        if len(modules) != 1:
+            self._file.refuse(key, f"it has {len(modules)} login modules in place of one")
+        if modules[0].simple_name != module:
+            self._file.refuse(key, f"its login module is not {module}")
+        return dict(modules[0].options)
+
+
+def listener_security(properties: ListenerProperties, protocol: SecurityProtocol) -> ListenerSecurity:
+    """Return the security of a listener. Raises ConfigError with file, line and key.
+
+    Keys: ``ssl.*``, ``ssl.client.auth``, ``sasl.enabled.mechanisms``, and the users of PLAIN
+    (``plain.sasl.jaas.config`` with ``user_<name>="<password>"``), each with the listener's prefix first.
+    """
+    tls = properties.tls() if protocol.name.endswith("SSL") else None
+    mechanisms: tuple[str, ...] = ()
+    users: dict[str, str] = {}
+    if protocol.name.startswith("SASL"):
+        setting = table.SASL_ENABLED_MECHANISMS
+        text = properties.value(setting.name)
+        mechanisms = tuple(filter(None, setting.value if text is None else setting.parse(text)))
+        unknown = [name for name in mechanisms if name not in LOGIN_MODULES]
+        if unknown:
+            properties.refuse(setting.name, f"{unknown[0]} is not {', '.join(LOGIN_MODULES)}")
+        found = properties.jaas_options("PLAIN") if "PLAIN" in mechanisms else None
+        if found is not None:
+            users = {
+                name.removeprefix(_USER): password
+                for name, password in found[1].items()
+                if name.startswith(_USER)
+            }
+    client_auth = ClientAuth.NONE if tls is None else _client_auth(properties, protocol)
+    try:
+        return ListenerSecurity(tls=tls, client_auth=client_auth, mechanisms=mechanisms, users=users)
+    except ConfigError as problem:
+        properties.refuse(table.SASL_ENABLED_MECHANISMS.name, str(problem))
+
+
+def _client_auth(properties: ListenerProperties, protocol: SecurityProtocol) -> ClientAuth:
+    """Return whether clients must show a certificate; of SASL_SSL only the listener's own key counts."""
+    key = table.SSL_CLIENT_AUTH.name
+    text = properties.own_value(key) if protocol is SecurityProtocol.SASL_SSL else properties.value(key)
+    if text is None:
+        return ClientAuth.NONE
+    if text not in list(ClientAuth):
+        properties.refuse(key, f"{text!r} is not {', '.join(ClientAuth)}")
+    return ClientAuth(text)
