@@ -88,10 +88,18 @@ cdef struct HotRequest:
     int64_t arrived_ns
     # Who has sent it, as the handler threads number peers; 0: no handler thread has seen the connection yet
     int32_t identity
+    # His user, as the handler threads number users; 0: ANONYMOUS
+    int32_t user
     # With ASKED: the number that the handler thread gave to ``go_on``
     int64_t answer
     # ThrottleTimeMs of the answer: for how long the client shall send no further request. 0: not throttled.
     int32_t throttle_time_ms
+    # Set with DONE and NO_ANSWER: the next request of the connection is not handled for so many milliseconds.
+    int32_t mute_ms
+    # For how long handlers have worked on the request in earlier calls, and processors have received and sent for the
+    # connection since its last request. Nanoseconds; 0 unless ``measure_time`` was called.
+    int64_t spent_ns
+    int64_t network_ns
 
 
 # Called once for each file range: when its bytes are sent, or when the connection is closed.
@@ -126,6 +134,8 @@ cdef struct Answer:
 # the next call.
 cdef uint8_t* append_room(Answer* answer, int64_t size) noexcept nogil
 cdef void append_bytes(Answer* answer, const void* data, int64_t size) noexcept nogil
+# Remove what was appended since the answer had these sizes; ranges that are removed are released.
+cdef void cut_answer(Answer* answer, int64_t size, int32_t range_count) noexcept nogil
 # ``size`` bytes of the file from ``position`` follow. ``release`` may be NULL; when the range cannot be
 # added, it is called at once.
 cdef void append_file_range(
@@ -140,6 +150,10 @@ cdef struct Network
 # Wake the parked request of ``token``. Any thread may call it, also the handler itself, and before the
 # handler has returned PARKED. Nothing happens when the request has ended or its connection is closed.
 cdef void complete(Network* network, uint64_t token) noexcept nogil
+
+
+# Measure from now on for how long requests keep handlers and processors.
+cdef void measure_time(Network* network) noexcept nogil
 
 
 # A hot handler of any room: a subclass sets both fields. The server keeps a reference until it has stopped.
@@ -163,5 +177,7 @@ cdef class NetworkThreads:
     cdef readonly tuple listener_names
     #: Returns the number of a peer for ``HotRequest.identity``, for his RequestContext; None: nobody asks for it.
     cdef public object identify
+    #: Returns the number of a user for ``HotRequest.user``, for his RequestContext; None: nobody asks for it.
+    cdef public object number_user
     # A processor did not end: the memory must stay.
     cdef bint is_kept

@@ -31,7 +31,7 @@ from libc.string cimport memcmp, memcpy, memmove, memset
 
 cimport cython
 
-from ctrlchan._c.atomics cimport add_and_get, count, counted
+from ctrlchan._c.atomics cimport add_and_get, count, count_shared, counted
 from ctrlchan._c.bytes cimport get_i32, put_i32
 from ctrlchan._c.clock_functions cimport Clock, ClockFunctions, monotonic_ns_of
 # Of the operating system, also where a server has another clock: Python threads wait by it.
@@ -114,6 +114,8 @@ cdef enum State:
     WAITING
     # A request is in the request queue, or a handler thread has it.
     QUEUED
+    # The peer is throttled: its next request is not handled until the timer ends (Kafka: a muted channel).
+    MUTED
 
 cdef enum Phase:
     RUNNING = 0
@@ -170,7 +172,12 @@ cdef struct Connection:
     void* request_state
     # Written by the handler thread that has the request.
     int32_t identity
+    int32_t user
     int64_t go_on_answer
+    # Set by the handler, with the answer
+    int32_t mute_ms
+    int64_t spent_ns
+    int64_t network_ns
     # The timer ends a delay, and not a parked request.
     bint is_delayed
 
@@ -204,6 +211,7 @@ cdef struct Connection:
     bint has_result
     Result result
     Answer answer
+    int32_t answer_mute_ms
 
 
 cdef struct Counters:
@@ -337,6 +345,8 @@ cdef struct Network:
     int64_t stopping
     # Connections that were accepted since the start
     int64_t accepted
+    # Whether it is measured for how long requests keep processors. Any thread sets it.
+    int64_t measures_time
     RequestQueue queue
     Quotas quotas
     Events events

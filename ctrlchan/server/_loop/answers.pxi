@@ -58,6 +58,11 @@ cdef void release_ranges(Answer* answer, int32_t first) noexcept nogil:
     answer.range_count = first
 
 
+cdef void cut_answer(Answer* answer, int64_t size, int32_t range_count) noexcept nogil:
+    release_ranges(answer, range_count)
+    answer.size = min(size, answer.size)
+
+
 cdef void free_answer(Answer* answer) noexcept nogil:
     """Release all that the answer has: its ranges, then its memory."""
     release_ranges(answer, 0)

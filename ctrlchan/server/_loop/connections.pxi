@@ -124,7 +124,8 @@ cdef void open_connection(Connection* c, int fd) noexcept nogil:
         free_slot(c)
         return
     c.fd, c.interest, c.state, c.last_active = fd, READABLE, IDLE, p.now
-    c.identity = 0
+    c.identity = c.user = 0
+    c.network_ns = 0
     c.holds_back = False
     link_active(c)
     count(&p.counters.connections, 1)
@@ -144,7 +145,7 @@ cdef void close_connection(Connection* c) noexcept nogil:
     forget_sent(c)
     count(&p.counters.connections, -1)
     release_connection(p.network, c.peer.ip)
-    if c.state == WAITING:
+    if c.state == WAITING or c.state == MUTED:
         stop_timer(&p.wheel, &c.timer)
         c.state = IDLE
     elif c.state == QUEUED and drop_held(&p.network.queue, c):
@@ -171,6 +172,18 @@ cdef void end_connection(Connection* c) noexcept nogil:
     if not c.out.failed:
         flush(c)
     close_connection(c)
+
+
+# -- the time of transfers, where it is measured
+
+
+cdef inline int64_t begin_transfer(Processor* p) noexcept nogil:
+    return monotonic_ns_of(p.network.clock) if counted(&p.network.measures_time) else 0
+
+
+cdef inline void end_transfer(Connection* c, int64_t began) noexcept nogil:
+    if began:
+        c.network_ns += monotonic_ns_of(c.processor.network.clock) - began
 
 
 # -- bytes in
@@ -220,7 +233,7 @@ cdef int64_t make_room(Connection* c) noexcept nogil:
 cdef void receive(Connection* c) noexcept nogil:
     """Read until a whole frame is there or the socket is empty, then handle all whole frames."""
     cdef Processor* p = c.processor
-    cdef int64_t room, size
+    cdef int64_t room, size, began
     cdef int i
     for i in range(READS):
         room = make_room(c)
@@ -228,7 +241,9 @@ cdef void receive(Connection* c) noexcept nogil:
             report(p.network, NO_MEMORY, 0, &c.peer)
             close_connection(c)
             return
+        began = begin_transfer(p)
         size = c.transport.receive(c, c.data + c.end, room)
+        end_transfer(c, began)
         if size < 0 and errno == EINTR:
             continue
         if size < 0 and (errno == EAGAIN or errno == EWOULDBLOCK):
@@ -264,15 +279,32 @@ cdef void describe_request(Connection* c, Reason reason, HotRequest* request) no
     request.token = (<uint64_t>c.generation << 32) | (<uint64_t>c.processor.index << SLOT_BITS) | c.slot
     request.reason, request.listener, request.wait_ms = reason, c.listener, 0
     request.state, request.arrived_ns = c.request_state, c.arrived_ns
-    request.identity, request.answer = c.identity, c.go_on_answer
-    # There are no quotas.
-    request.throttle_time_ms = 0
+    request.identity, request.user, request.answer = c.identity, c.user, c.go_on_answer
+    request.throttle_time_ms = request.mute_ms = 0
+    request.spent_ns, request.network_ns = c.spent_ns, c.network_ns
 
 
 cdef void end_request(Connection* c) noexcept nogil:
     c.begin += SIZE_BYTES + c.request_size
     c.request_state = NULL
     c.state = IDLE
+
+
+cdef void mute(Connection* c, int32_t ms) noexcept nogil:
+    """Handle no further request of the connection for so many milliseconds. Its answers are sent meanwhile.
+
+    A peer that does not wait by itself waits here: its bytes stay in the socket (KIP-219).
+    """
+    cdef Processor* p = c.processor
+    if ms > 0 and p.phase == RUNNING:
+        c.state = MUTED
+        # One more, because the current millisecond has begun.
+        start_timer(&p.wheel, &c.timer, monotonic_ns_of(p.network.clock) // 1000000 + ms + 1)
+
+
+cdef void unmute(Connection* c) noexcept nogil:
+    c.state = IDLE
+    advance(c)
 
 
 cdef Result call_handler(Connection* c, Reason reason, int32_t* wait_ms) noexcept nogil:
@@ -292,6 +324,7 @@ cdef Result call_handler(Connection* c, Reason reason, int32_t* wait_ms) noexcep
     describe_request(c, reason, &request)
     result = p.network.hot(p.network.hot_context, &request, &c.out)
     c.request_state = request.state
+    c.mute_ms, c.spent_ns, c.network_ns = request.mute_ms, request.spent_ns, request.network_ns
     wait_ms[0] = request.wait_ms
     if result == DONE:
         if finish_answer(&c.out, begin, range_bytes):
@@ -323,6 +356,7 @@ cdef void handle(Connection* c, Reason reason) noexcept nogil:
         c.state = IDLE
     if result == DONE or result == NO_ANSWER:
         end_request(c)
+        mute(c, c.mute_ms)
     elif result == QUEUE:
         # The handler thread may read the request at once: nothing moves it from here on.
         settle(c)
@@ -356,7 +390,7 @@ cdef void advance(Connection* c) noexcept nogil:
             break
         left -= 1
         c.generation += 1
-        c.arrived_ns = p.now
+        c.arrived_ns, c.spent_ns = p.now, 0
         count(&p.counters.requests, 1)
         handle(c, ARRIVED)
         if c.fd < 0:
@@ -390,14 +424,16 @@ cdef bint flush(Connection* c) noexcept nogil:
     cdef const PollerFunctions* poller = p.network.poller
     cdef Answer* out = &c.out
     cdef FileRange* part
-    cdef int64_t until, size, left = BYTES_PER_TURN
+    cdef int64_t until, size, began, left = BYTES_PER_TURN
     while True:
         part = &out.ranges[c.next_range] if c.next_range < out.range_count else NULL
         until = part.at if part != NULL else out.size
         if part != NULL and not c.holds_back:
             c.holds_back = True
             poller.hold_back(poller, c.fd, True)
+        began = 0
         if c.sent < until:
+            began = begin_transfer(p)
             size = c.transport.send(c, out.data + c.sent, until - c.sent, part != NULL)
         elif part == NULL:
             if c.holds_back:
@@ -414,7 +450,9 @@ cdef bint flush(Connection* c) noexcept nogil:
         elif left <= 0:
             return False
         else:
+            began = begin_transfer(p)
             size = c.transport.send_range(c, part, min(part.size, left))
+        end_transfer(c, began)
         if size < 0 and errno == EINTR:
             continue
         if size < 0 and (errno == EAGAIN or errno == EWOULDBLOCK):

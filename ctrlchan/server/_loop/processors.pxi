@@ -75,14 +75,14 @@ cdef bint give_connection(Processor* p, int fd, int listener, const Transport* t
     return c != NULL
 
 
-cdef void give_answer(Connection* c, Result result, Answer* answer) noexcept nogil:
+cdef void give_answer(Connection* c, Result result, Answer* answer, int32_t mute_ms) noexcept nogil:
     """End the queued request of ``c`` with DONE, NO_ANSWER or CLOSE, or have the hot handler go on with it (AGAIN).
 
-    The answer's memory becomes the processor's.
+    The answer's memory becomes the processor's. The next request waits for ``mute_ms``.
     """
     cdef Processor* p = c.processor
     lock(&p.mutex)
-    c.has_result, c.result = True, result
+    c.has_result, c.result, c.answer_mute_ms = True, result, mute_ms
     if answer != NULL:
         c.answer = answer[0]
     cdef bint wake = put_in_mailbox(c)
@@ -114,6 +114,10 @@ cdef void complete(Network* network, uint64_t token) noexcept nogil:
         ring(p)
 
 
+cdef void measure_time(Network* network) noexcept nogil:
+    count_shared(&network.measures_time, 1)
+
+
 cdef void open_mail(Connection* c) noexcept nogil:
     """Do the work that other threads have left for this connection."""
     cdef Processor* p = c.processor
@@ -122,6 +126,7 @@ cdef void open_mail(Connection* c) noexcept nogil:
     cdef int fd = c.new_fd
     cdef bint has_result = c.has_result, is_completed = c.is_completed
     cdef Result result = c.result
+    cdef int32_t mute_ms = c.answer_mute_ms
     cdef uint32_t completed = c.completed
     answer = c.answer
     memset(&c.answer, 0, sizeof(Answer))
@@ -131,12 +136,12 @@ cdef void open_mail(Connection* c) noexcept nogil:
     if fd >= 0:
         open_connection(c, fd)
     if has_result:
-        take_answer(c, result, &answer)
+        take_answer(c, result, &answer, mute_ms)
     elif is_completed and c.fd >= 0 and c.state == WAITING and c.generation == completed:
         resume(c, COMPLETED)
 
 
-cdef void take_answer(Connection* c, Result result, Answer* answer) noexcept nogil:
+cdef void take_answer(Connection* c, Result result, Answer* answer, int32_t mute_ms) noexcept nogil:
     """End the queued request of ``c`` as its handler has said, or go on with it."""
     if c.fd < 0:
         free_answer(answer)
@@ -163,6 +168,7 @@ cdef void take_answer(Connection* c, Result result, Answer* answer) noexcept nog
     if result == CLOSE or c.out.failed:
         end_connection(c)
     else:
+        mute(c, mute_ms)
         advance(c)
 
 
@@ -191,7 +197,7 @@ cdef int64_t sleep_ms(Processor* p) noexcept nogil:
 
 
 cdef void expire(Processor* p) noexcept nogil:
-    """End what has waited for too long: parked requests, then idle connections."""
+    """End what has waited for long enough: parked requests and muted connections, then idle connections."""
     cdef Timer* timer
     cdef Connection* c
     while True:
@@ -200,6 +206,9 @@ cdef void expire(Processor* p) noexcept nogil:
             break
         # The timer is the first field of its connection.
         c = <Connection*>timer
+        if c.state == MUTED:
+            unmute(c)
+            continue
         count(&p.counters.expired, not c.is_delayed)
         resume(c, EXPIRED)
     while p.network.idle_ns >= 0 and p.earliest != NULL and p.now - p.earliest.last_active > p.network.idle_ns:
@@ -214,6 +223,9 @@ cdef void change_phase(Processor* p, Phase phase) noexcept nogil:
     p.phase = phase
     while c != NULL:
         later = c.later
+        if c.state == MUTED:
+            stop_timer(&p.wheel, &c.timer)
+            c.state = IDLE
         if phase == ENDING:
             close_connection(c)
         elif c.state == WAITING:

@@ -38,12 +38,13 @@ cdef class TakenRequest:
     def __dealloc__(self):
         if self.connection != NULL and not self.ended:
             with nogil:
-                give_answer(self.connection, CLOSE, NULL)
+                give_answer(self.connection, CLOSE, NULL, 0)
 
-    def answer(self, parts):
+    def answer(self, parts, int32_t mute_ms=0):
         """Send ``parts``, whose size is written before them: bytes, or a sequence of bytes and file ranges.
 
         A file range is a tuple: descriptor, position, size in bytes. The server keeps a descriptor of its own.
+        ``mute_ms``: for how long the next request of the connection is not handled.
         """
         cdef Answer answer
         cdef const uint8_t[::1] data
@@ -75,14 +76,14 @@ cdef class TakenRequest:
             raise
         self.ended = True
         with nogil:
-            give_answer(self.connection, DONE, &answer)
+            give_answer(self.connection, DONE, &answer, mute_ms)
 
-    def skip(self):
-        """Send nothing; the next request of the connection is handled."""
+    def skip(self, int32_t mute_ms=0):
+        """Send nothing; the next request of the connection is handled, after ``mute_ms`` milliseconds."""
         self._check()
         self.ended = True
         with nogil:
-            give_answer(self.connection, NO_ANSWER, NULL)
+            give_answer(self.connection, NO_ANSWER, NULL, mute_ms)
 
     def go_on(self, int64_t answer, int32_t identity):
         """Have the hot handler go on with the request: it sees ``answer``, and the identity of the peer."""
@@ -90,14 +91,14 @@ cdef class TakenRequest:
         self.ended = True
         self.connection.go_on_answer, self.connection.identity = answer, identity
         with nogil:
-            give_answer(self.connection, AGAIN, NULL)
+            give_answer(self.connection, AGAIN, NULL, 0)
 
     def close(self):
         """Close the connection."""
         self._check()
         self.ended = True
         with nogil:
-            give_answer(self.connection, CLOSE, NULL)
+            give_answer(self.connection, CLOSE, NULL, 0)
 
     cdef int _check(self) except -1:
         if self.ended:
@@ -299,9 +300,11 @@ cdef class NetworkThreads:
             request.context = context_of(self, c)
             if self.identify is not None:
                 c.identity = self.identify(request.context)
+            if self.number_user is not None:
+                c.user = self.number_user(request.context)
         except Exception:
             with nogil:
-                give_answer(c, CLOSE, NULL)
+                give_answer(c, CLOSE, NULL, 0)
             raise
         request.threads, request.connection = self, c
         return request

@@ -3,6 +3,7 @@
 ``e``: the request is the answer. ``a``: this letter is the answer. ``n``: no answer. ``c``: the connection is closed. ``q``: a handler thread
 answers. ``p`` and int32: parked for so many milliseconds; the answer is the reason of the call that ended it.
 ``r`` and int32: as ``p``, but parked again when it is completed.
+``m`` and int32: the rest is the answer, and the connection is muted for so many milliseconds.
 ``d`` and int32: delayed for so many milliseconds; the rest is handled then as a request.
 ``f`` and three int64: the range of the file (descriptor, position, size) between two copies of the letter.
 """
@@ -89,6 +90,10 @@ cdef Result echo(void* context, HotRequest* request, Answer* answer) noexcept no
         return DONE
     if kind == c'n':
         return NO_ANSWER
+    if kind == c'm' and size >= 5:
+        memcpy(&request.mute_ms, data + 1, 4)
+        append_bytes(answer, data + 5, size - 5)
+        return DONE
     if kind == c'c':
         return CLOSE
     if kind == c'f' and size == 25:
