@@ -18,7 +18,17 @@ from tests.kafka.processes import Child, Reaper
 from tests.kafka.waiting import wait_until
 from tests.kafka.wire import answers_api_versions
 
-__all__ = ["HOST", "DurableBroker", "Kafka", "Kfake", "Ours", "Store", "StoringBroker", "wait_for_leaders"]
+__all__ = [
+    "HOST",
+    "DurableBroker",
+    "Kafka",
+    "Kfake",
+    "Ours",
+    "Store",
+    "StoringBroker",
+    "create_topic",
+    "wait_for_leaders",
+]
 
 HOST: Final = "127.0.0.1"
 _LOG4J: Final = Path(__file__).parent / "kafka" / "log4j.properties"
@@ -87,7 +97,7 @@ class Kfake:
         self.process = psutil.Process(self._child.pid)
 
     def create_topic(self, name: str, partitions: int = 1) -> None:
-        _create_topic(self.port, name, partitions)
+        create_topic(self.port, name, partitions)
 
     def close(self) -> None:
         self._child.__exit__(None, None, None)
@@ -107,7 +117,7 @@ class Ours:
         self.process = psutil.Process(self._cluster.pids[0])
 
     def create_topic(self, name: str, partitions: int = 1) -> None:
-        _create_topic(self.port, name, partitions)
+        create_topic(self.port, name, partitions)
 
     def stop(self) -> None:
         self._cluster.close()
@@ -160,7 +170,7 @@ class Kafka:
         wait_until(answers, timeout=_START_SECONDS, what="Kafka's broker answers")
 
     def create_topic(self, name: str, partitions: int = 1) -> None:
-        _create_topic(self.port, name, partitions)
+        create_topic(self.port, name, partitions)
 
     def stop(self) -> None:
         child = self._children.pop()
@@ -173,7 +183,8 @@ class Kafka:
         self._reaper.close()
 
 
-def _create_topic(port: int, name: str, partitions: int) -> None:
+def create_topic(port: int, name: str, partitions: int = 1) -> None:
+    """Create a topic with the broker at `port`; return when clients can use it."""
     admin = AdminClient({"bootstrap.servers": f"{HOST}:{port}"})
     # A broker that has just started knows no controller, and librdkafka asks it again after minutes.
     wait_until(

@@ -16,11 +16,14 @@ _STOP_SECONDS: Final = 30.0
 
 
 class PeerProcess:
-    """A process that ends with its ``with`` block; it inherits our standard error."""
+    """A process that ends with its ``with`` block; it inherits our standard error.
 
-    def __init__(self, command: Sequence[str]) -> None:
+    ``folder``: its working directory.
+    """
+
+    def __init__(self, command: Sequence[str], folder: Path = ROOT) -> None:
         self._process = subprocess.Popen(
-            command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+            command, cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
         )
         assert self._process.stdin is not None
         assert self._process.stdout is not None
