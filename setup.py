@@ -147,8 +147,11 @@ if not CHANNEL_ONLY:
             extension(f"ctrlchan.broker.handlers.{name}", handler_parts, trace=False)
             for name in ("_hot", "_produce", "_fetch")
         ),
-        extension("ctrlchan.broker.coordinator._record_batches", log_parts),
-        extension("ctrlchan.broker.coordinator.transaction._idle_values", c_parts),
+        extension(
+            "ctrlchan.broker.coordinator._record_batches",
+            [*log_parts, "ctrlchan/broker/coordinator/transaction/_values.pxd"],
+        ),
+        extension("ctrlchan.broker.coordinator.transaction._values", c_parts),
         extension("ctrlchan.broker.handlers._group_messages", message_parts),
         extension("ctrlchan.broker.handlers._transaction_messages", message_parts),
     ]

@@ -201,9 +201,10 @@ class RequestHandler(Generic[C]):
         bytes_out = _SIZE_BYTES + len(header) + len(reply.body)
         seconds = perf_counter() - began
         with self._counting:
-            self.counters.setdefault(api.name, ApiCounters()).count(
-                reply, _SIZE_BYTES + len(request.frame), bytes_out, seconds
-            )
+            counters = self.counters.get(api.name)
+            if counters is None:
+                counters = self.counters[api.name] = ApiCounters()
+            counters.count(reply, _SIZE_BYTES + len(request.frame), bytes_out, seconds)
         if reply.sender and logger.isEnabledFor(logging.INFO):
             logger.info(
                 "broker %d: %s v%d correlation %d %s: %d partitions, %d bytes, %s%s, %.1f ms, from %s",

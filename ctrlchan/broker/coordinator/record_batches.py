@@ -6,22 +6,20 @@ The layouts of batches and records are in ``log/records.py``.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Final
 
-from ctrlchan.broker.coordinator._record_batches import read_plain_batches
-from ctrlchan.broker.coordinator.common.topic import BatchProducer, Record, StoredBatch
+from ctrlchan.broker.coordinator._record_batches import encode_batch, read_plain_batches
+from ctrlchan.broker.coordinator.common.topic import StoredBatch
 from ctrlchan.broker.log._batches import BatchHeader, read_header, read_key_values
-from ctrlchan.broker.log.records import HEADER_BYTES, batch_of, records_of
+from ctrlchan.broker.log.records import HEADER_BYTES, records_of
 from ctrlchan.errors import DecodeError, KafkaError
-from ctrlchan.varints import encode_uvarint
 
-__all__ = ["encode_batch", "read_batches"]
+__all__ = ["Take", "encode_batch", "read_batches"]
 
 _MAGIC: Final = 2
 #: Batches that are in memory at once.
 _AT_ONCE: Final = 1_000
-_NULL: Final = b"\x01"  # the varint -1
 
 _TRANSACTIONAL: Final = 0x10
 _CONTROL: Final = 0x20
@@ -29,41 +27,26 @@ _CONTROL: Final = 0x20
 _CONTROL_KEY: Final = struct.Struct(">hh")
 _COMMIT: Final = 1
 
-
-def encode_batch(records: Sequence[Record], timestamp: int, producer: BatchProducer | None = None) -> bytes:
-    """Return a batch of the records. The log assigns its offsets and its leader epoch.
-
-    `timestamp`: of every record, in milliseconds since 1970. `producer`: the batch is a part of its
-    transaction; its sequence is 0, as in Kafka, because the log checks no sequences of coordinators.
-    """
-    parts: list[bytes] = []
-    for index, (key, value) in enumerate(records):
-        stored = _NULL if value is None else _varint(len(value)) + value
-        body = b"".join((b"\0\0", _varint(index), _varint(len(key)), key, stored, b"\0"))
-        parts += (_varint(len(body)), body)
-    encoded, count = b"".join(parts), len(records)
-    if producer is None:
-        return batch_of(encoded, count, timestamp)
-    return batch_of(
-        encoded,
-        count,
-        timestamp,
-        attributes=_TRANSACTIONAL,
-        producer_id=producer.producer_id,
-        producer_epoch=producer.epoch,
-        base_sequence=0,
-    )
+#: Takes at most so many batches from a position of the bytes on; returns the position behind them, and the
+#: offset after them, or -1.
+Take = Callable[[bytes, int, int], tuple[int, int]]
 
 
 def read_batches(
-    data: bytes, skip: Callable[[int, DecodeError], None] | None = None
+    data: bytes, skip: Callable[[int, DecodeError], None] | None = None, take: Take | None = None
 ) -> Iterator[tuple[int, StoredBatch]]:
     """Yield each batch after the offset that follows it. Raises DecodeError for other bytes.
 
-    `skip` is called, instead, for a batch whose records cannot be read, with its first offset.
+    `skip` is called, instead, for a batch whose records cannot be read, with its first offset. `take` is
+    asked first; an empty batch stands for those that it takes at once.
     """
     position = 0
     while position < len(data):
+        if take is not None:
+            position, after = take(data, position, _AT_ONCE)
+            if after >= 0:
+                yield after, StoredBatch(after, ())
+                continue
         plain, position = read_plain_batches(data, position, _AT_ONCE)
         if plain:
             yield from plain
@@ -107,8 +90,3 @@ def _stored(header: BatchHeader, batch: bytes) -> StoredBatch:
         bool(header.attributes & _TRANSACTIONAL),
         commits,
     )
-
-
-def _varint(number: int) -> bytes:
-    """Return a number that is not negative as a zigzag varint."""
-    return encode_uvarint(number << 1)

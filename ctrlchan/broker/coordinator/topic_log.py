@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from ctrlchan.broker.coordinator.common.topic import Appended, BatchProducer, Record, StoredBatch
 from ctrlchan.broker.coordinator.record_batches import encode_batch, read_batches
@@ -54,7 +54,8 @@ class TopicLog:
 
     `find` returns this broker's replica of a topic's partition, or None. `timeout_ms`: of appends that have
     no timeout of their own. `read_size`: bytes to read at once. `run_later` calls its argument on a thread
-    that holds no lock of the coordinator.
+    that holds no lock of the coordinator. `take` puts the batches that it can into what ``read`` was given,
+    natively; otherwise as ``Take``.
     """
 
     def __init__(
@@ -64,12 +65,14 @@ class TopicLog:
         timeout_ms: int,
         read_size: int,
         run_later: Callable[[Callable[[], None]], object],
+        take: Callable[[dict[str, Any], bytes, int, int], tuple[int, int]] | None = None,
     ) -> None:
         self._topic = topic
         self._find = find
         self._timeout_ms = timeout_ms
         self._read_size = read_size
         self._run_later = run_later
+        self._take = take
         self._closed = False
 
     def close(self) -> None:
@@ -111,9 +114,10 @@ class TopicLog:
         stored.add_done_callback(lambda _: self._run_later(done))
         return appended
 
-    def read(self, partition: int) -> Iterator[StoredBatch]:
+    def read(self, partition: int, into: dict[str, Any] | None = None) -> Iterator[StoredBatch]:
         """Yield the batches of the partition from its start to its end; nothing when there is no log.
 
+        `into`: what `take` puts batches into; empty ones stand for them.
         A batch whose records cannot be read is empty, and a line in the log names it. Raises KafkaError when
         the log cannot be read, and DecodeError for bytes that are no batch.
         """
@@ -122,6 +126,8 @@ class TopicLog:
             _LOG.warning("partition %d of %s is not on this broker any more", partition, self._topic)
             return
         log = found.log
+        skip = partial(self._log_skipped, partition)
+        take = None if self._take is None or into is None else partial(self._take, into)
         offset = log.start_offset
         while offset < log.end_offset:
             if self._closed:
@@ -129,7 +135,7 @@ class TopicLog:
             data = found.read(offset, self._read_size, isolation=_LOG_END)
             if not data:
                 return
-            for offset, batch in read_batches(data, partial(self._log_skipped, partition)):  # noqa: B007 - the offset after the last batch is kept
+            for offset, batch in read_batches(data, skip, take):  # noqa: B007 - the offset after the last batch is kept
                 yield batch
 
     def _log_skipped(self, partition: int, offset: int, error: DecodeError) -> None:

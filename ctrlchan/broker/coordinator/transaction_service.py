@@ -10,6 +10,7 @@ from functools import partial
 from typing import Final, Protocol
 
 from ctrlchan.broker.config.transaction_config import TransactionConfig
+from ctrlchan.broker.coordinator._record_batches import take_idle_batches
 from ctrlchan.broker.coordinator.later import now_ms, run_on
 from ctrlchan.broker.coordinator.leaders import PartitionLeaders
 from ctrlchan.broker.coordinator.marker_appends import CompleteGroups, MarkerAppends, MarkerPartition
@@ -67,6 +68,7 @@ class TransactionService:
             config.request_timeout,
             config.load_buffer_size,
             self._run_later,
+            take_idle_batches,
         )
         leaders = PartitionLeaders(broker_id, find_partition, metadata, listener)
         find_address = partial(metadata.address_of, listener)

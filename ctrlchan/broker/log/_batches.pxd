@@ -102,10 +102,20 @@ cdef struct Marker:
     int64_t timestamp
 
 
+# The key and the value of a record. A negative size: null.
+cdef struct KeyValue:
+    const uint8_t* key
+    const uint8_t* value
+    int32_t key_size
+    int32_t value_size
+
+
 cdef uint32_t checksum(const uint8_t* data, int64_t size) noexcept nogil
 cdef void read_batch(const uint8_t* data, Batch* batch) noexcept nogil
 cdef int next_batch(const uint8_t* data, int64_t size, Batch* batch) noexcept nogil
 cdef bint has_valid_crc(const uint8_t* data, const Batch* batch) noexcept nogil
+# Read the record at ``p``; return the byte after it, NULL if it is not whole.
+cdef const uint8_t* next_key_value(const uint8_t* p, const uint8_t* end, KeyValue* found) noexcept nogil
 # Return the (key, value) of so many records, or None if they do not fit into the bytes.
 cdef list key_values(const uint8_t* records, const uint8_t* end, int64_t count)
 cdef bint read_marker(const uint8_t* data, const Batch* batch, Marker* marker) noexcept nogil

@@ -535,19 +535,25 @@ def read_key_values(const uint8_t[::1] records not None, int64_t count):
     return key_values(p, p + records.shape[0], count)
 
 
-cdef list key_values(const uint8_t* p, const uint8_t* end, int64_t count):
+cdef const uint8_t* next_key_value(const uint8_t* p, const uint8_t* end, KeyValue* found) noexcept nogil:
     cdef Record record
-    cdef int32_t size = -1
-    cdef const uint8_t* at
+    found.key_size = found.value_size = -1
+    if not read_record(p, end, &record):
+        return NULL
+    found.key = read_varint(record.rest, record.end, &found.key_size)
+    found.value = read_varint(found.key + max(found.key_size, 0), record.end, &found.value_size)
+    return record.end
+
+
+cdef list key_values(const uint8_t* p, const uint8_t* end, int64_t count):
+    cdef KeyValue found
     cdef list pairs = []
     while count > 0:
-        if not read_record(p, end, &record):
+        p = next_key_value(p, end, &found)
+        if p == NULL:
             return None
-        at = read_varint(record.rest, record.end, &size)
-        key = None if size < 0 else (<const char*>at)[:size]
-        at = read_varint(at + max(size, 0), record.end, &size)
-        pairs.append((key, None if size < 0 else (<const char*>at)[:size]))
-        p = record.end
+        key = None if found.key_size < 0 else (<const char*>found.key)[:found.key_size]
+        pairs.append((key, None if found.value_size < 0 else (<const char*>found.value)[:found.value_size]))
         count -= 1
     return pairs
 

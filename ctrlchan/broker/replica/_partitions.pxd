@@ -54,5 +54,5 @@ cdef class Partition:
 
     cdef void _set_tells_low_watermark(self, bint tells) noexcept
     cdef object _append(self, data, int origin, int64_t guard, int required_acks, bint refuses_zstd, int64_t* required_offset, bint* is_acknowledged)
-    cdef object _begin(self, WaitingAppend append, data, int origin, int64_t guard, int required_acks, int64_t timeout_ms, bint refuses_zstd)
-    cdef object _wait_for_acks(self, WaitingAppend append, int64_t timeout_ms)
+    cdef object _begin(self, bint is_short, data, int origin, int64_t guard, int required_acks, int64_t timeout_ms, bint refuses_zstd)
+    cdef object _wait_for_acks(self, result, bint is_short, int64_t required_offset, int64_t timeout_ms)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 __all__ = ["Appended", "BatchProducer", "CoordinatorTopic", "Record", "StoredBatch"]
 
@@ -66,5 +66,8 @@ class CoordinatorTopic(Protocol):
         no lock that ``append`` takes. NOT_LEADER_OR_FOLLOWER when this broker does not lead the partition.
         """
 
-    def read(self, partition: int) -> Iterable[StoredBatch]:
-        """Yield the batches of the partition from its start to its end at the time."""
+    def read(self, partition: int, into: dict[str, Any] | None = None) -> Iterable[StoredBatch]:
+        """Yield the batches of the partition from its start to its end at the time.
+
+        A topic may put the records of some batches into `into` itself, and yields them without records then.
+        """

@@ -9,7 +9,7 @@ Behaviour is that of Kafka 3.9 (``kafka.coordinator.transaction``) without ``tra
 
 Files: ``coordinator`` (the requests) uses ``ending`` and ``expiration``. All use ``registry`` (the
 partitions that this broker leads) with ``ids`` (their transactional ids), ``store`` (appends) and
-``transaction`` (one id, with ``states``); ``loading`` (with ``_idle_values``) and ``records`` read and write
+``transaction`` (one id, with ``states``); ``loading`` (with ``_values``) and ``records`` read and write
 them. ``first_batches`` confirms transactions to partitions of this broker. ``pending_markers`` and
 ``verifications`` are what other brokers get; they know nothing of the rest but ``requests``.
 

@@ -173,7 +173,7 @@ class TransactionCoordinator:
             return True  # another broker leads it
         try:
             loaded = load_transactions(
-                number, self._topic.read(number), lambda: self._registry.is_loading(partition)
+                number, partial(self._topic.read, number), lambda: self._registry.is_loading(partition)
             )
         except Exception:  # noqa: BLE001 - Kafka serves what it has read so far, which ends open transactions
             _LOG.exception("partition %d of the transactions' topic cannot be loaded", number)

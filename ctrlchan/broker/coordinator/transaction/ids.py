@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Mapping
 from typing import Final
 
-from ctrlchan.broker.coordinator.transaction._idle_values import are_in_order, state_number, updated_ms
+from ctrlchan.broker.coordinator.transaction._values import are_in_order, state_number, updated_ms
 from ctrlchan.broker.coordinator.transaction.records import read_value
 from ctrlchan.broker.coordinator.transaction.states import EXPIRABLE, TransactionState
 from ctrlchan.broker.coordinator.transaction.transaction import Transaction

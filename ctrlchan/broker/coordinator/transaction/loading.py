@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from ctrlchan.broker.coordinator.common.topic import StoredBatch
-from ctrlchan.broker.coordinator.transaction._idle_values import take_idle
+from ctrlchan.broker.coordinator.transaction._values import take_idle
 from ctrlchan.broker.coordinator.transaction.records import read_key, read_value
 from ctrlchan.broker.coordinator.transaction.transaction import Transaction
 from ctrlchan.errors import DecodeError
@@ -28,16 +28,19 @@ _ASKS_AFTER: Final = 100
 
 
 def load_transactions(
-    number: int, batches: Iterable[StoredBatch], goes_on: Callable[[], bool]
+    number: int,
+    read: Callable[[dict[str, Transaction | bytes]], Iterable[StoredBatch]],
+    goes_on: Callable[[], bool],
 ) -> dict[str, Transaction | bytes]:
     """Return what the records of a partition leave, by transactional id, in the order of the last records.
 
-    Bytes: the value of the record, which ``read_value`` can read; the id has no open transaction. `goes_on`
-    is asked now and then; the reading ends when it returns False.
+    Bytes: the value of the record, which ``read_value`` can read; the id has no open transaction. `read`
+    yields the batches of the partition; it may put such values into its argument itself. `goes_on` is asked
+    now and then; the reading ends when it returns False.
     """
     ids: dict[str, Transaction | bytes] = {}
     skipped = 0
-    for count, batch in enumerate(batches):
+    for count, batch in enumerate(read(ids)):
         if count % _ASKS_AFTER == 0 and not goes_on():
             break
         if batch.commits is not None:

@@ -19,6 +19,7 @@ from typing import Final
 from ctrlchan.broker.coordinator.common.partitions import TopicPartition
 from ctrlchan.broker.coordinator.common.topic import Record
 from ctrlchan.broker.coordinator.common.wire import Reader
+from ctrlchan.broker.coordinator.transaction._values import encode_value
 from ctrlchan.broker.coordinator.transaction.states import TransactionState, state_of
 from ctrlchan.broker.coordinator.transaction.transaction import NO_START, Transaction, Transition
 from ctrlchan.errors import DecodeError, EncodeError
@@ -35,7 +36,6 @@ _HIGHEST_VALUE: Final = 1
 _HEAD: Final = struct.Struct(">hqhibi")
 #: Of the last update, of the start.
 _TIMES: Final = struct.Struct(">qq")
-_NULL: Final = -1
 
 _NO_PARTITIONS: Final[frozenset[TopicPartition]] = frozenset()
 
@@ -50,20 +50,16 @@ def transaction_key(transactional_id: str) -> bytes:
 
 def record_of(transactional_id: str, to: Transition) -> Record:
     """Return the record of a change. Raises EncodeError for an id that is too long."""
-    topics: dict[str, list[int]] = {}
-    for topic, partition in to.partitions:
-        topics.setdefault(topic, []).append(partition)
-    count = _NULL if to.state is TransactionState.EMPTY else len(topics)
-    parts = [
-        _HEAD.pack(_WRITTEN_VALUE, to.producer_id, to.epoch, to.timeout_ms, to.state.number, count),
-    ]
-    for topic, partitions in topics.items():
-        name = topic.encode()
-        parts.append(
-            struct.pack(f">h{len(name)}si{len(partitions)}i", len(name), name, len(partitions), *partitions)
-        )
-    parts.append(_TIMES.pack(to.update_ms, to.start_ms))
-    return Record(transaction_key(transactional_id), b"".join(parts))
+    value = encode_value(
+        to.producer_id,
+        to.epoch,
+        to.timeout_ms,
+        to.state.number,
+        to.partitions,
+        to.update_ms,
+        to.start_ms,
+    )
+    return Record(transaction_key(transactional_id), value)
 
 
 def tombstone_of(transactional_id: str) -> Record:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from ctrlchan.broker.config.group_config import GroupConfig
 from ctrlchan.broker.coordinator.common.partitions import TopicPartition
@@ -120,7 +120,7 @@ class MemoryTopic:
         log = self.batches.setdefault(partition, [])
         log.append(StoredBatch(len(log), [], producer_id, transactional=True, commits=commits))
 
-    def read(self, partition: int) -> Iterable[StoredBatch]:
+    def read(self, partition: int, into: dict[str, Any] | None = None) -> Iterable[StoredBatch]:
         yield from self.batches.get(partition, [])
         if self.fail_reads:
             raise OSError("the disk")

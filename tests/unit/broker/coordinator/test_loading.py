@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from ctrlchan.broker.coordinator.common.partitions import TopicPartition
@@ -178,7 +180,7 @@ def test_what_is_stored_is_what_is_loaded() -> None:
 
 def test_requests_while_a_partition_is_loaded() -> None:
     class _Asked(MemoryTopic):
-        def read(self, partition: int) -> list[StoredBatch]:
+        def read(self, partition: int, into: dict[str, Any] | None = None) -> list[StoredBatch]:
             if partition == coordinator_partition(OTHER_GROUP, 2):
                 coordinator = rig.coordinator
                 loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -244,7 +246,7 @@ def test_old_epochs_change_nothing() -> None:
 
 def test_a_partition_that_goes_while_it_is_loaded_is_not_served() -> None:
     class _Resigning(MemoryTopic):
-        def read(self, partition: int) -> list[StoredBatch]:
+        def read(self, partition: int, into: dict[str, Any] | None = None) -> list[StoredBatch]:
             rigs[0].coordinator.resigned(partition, 3)
             return _batches(_offset(1))
 

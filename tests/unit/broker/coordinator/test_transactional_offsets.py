@@ -7,6 +7,7 @@ Twins of Kafka 3.9's cases about transactions in ``GroupCoordinatorTest``, ``Gro
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -492,7 +493,7 @@ def test_a_marker_that_is_appended_while_its_partition_is_loaded() -> None:
     class _Loading(MemoryTopic):
         """After the last batch is read, and before the groups are there, a marker is appended."""
 
-        def read(self, partition: int) -> list[StoredBatch]:
+        def read(self, partition: int, into: dict[str, Any] | None = None) -> list[StoredBatch]:
             batches = [*self.batches.get(partition, [])]
             self.append_marker(partition, PRODUCER, commits=True)
             rigs[0].coordinator.complete_transactions(PRODUCER, [partition], True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from ctrlchan.broker.config.transaction_config import TransactionConfig
 from ctrlchan.broker.coordinator.common.partitions import TopicPartition
@@ -74,7 +75,7 @@ class MemoryTopic:
         for future, result in held:
             future.set_result(result if error is None else Appended(error))
 
-    def read(self, partition: int) -> Iterable[StoredBatch]:
+    def read(self, partition: int, into: dict[str, Any] | None = None) -> Iterable[StoredBatch]:
         if self.failing_reads:
             self.failing_reads -= 1
             raise OSError("the disk")

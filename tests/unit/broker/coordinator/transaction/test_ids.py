@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ctrlchan.broker.coordinator._record_batches import take_idle_batches
 from ctrlchan.broker.coordinator.common.topic import Record, StoredBatch
 from ctrlchan.broker.coordinator.record_batches import encode_batch, read_batches
-from ctrlchan.broker.coordinator.transaction._idle_values import state_number, take_idle
+from ctrlchan.broker.coordinator.transaction._values import state_number, take_idle
 from ctrlchan.broker.coordinator.transaction.ids import TransactionalIds
 from ctrlchan.broker.coordinator.transaction.loading import load_transactions
 from ctrlchan.broker.coordinator.transaction.records import (
@@ -106,7 +108,7 @@ def pairs(draw: st.DrawFn) -> Pair:
 @given(st.lists(pairs(), max_size=12), st.integers(1, 4))
 def test_a_log_leaves_what_its_records_say_one_by_one(records: list[Pair], each: int) -> None:
     batches = [StoredBatch(at, records[at : at + each]) for at in range(0, len(records), each)]
-    loaded = load_transactions(0, batches, lambda: True)
+    loaded = load_transactions(0, lambda _: batches, lambda: True)
     expected = reference(records)
     assert list(loaded) == list(expected)
     ids = TransactionalIds(loaded)
@@ -187,6 +189,61 @@ def test_many_batches_are_read_in_their_order() -> None:
     assert {type(batch) for _, batch in read} == {StoredBatch}
     with pytest.raises(DecodeError):
         list(read_batches(data[:-1]))
+
+
+def written(batches: Sequence[Sequence[Record]]) -> bytes:
+    """Return the batches as they are in a log."""
+    parts, offset = [], 0
+    for records in batches:
+        parts.append(struct.pack(">q", offset) + encode_batch(records, 1)[8:])
+        offset += len(records)
+    return b"".join(parts)
+
+
+@settings(max_examples=300)
+@given(st.lists(pairs(), max_size=12), st.integers(1, 4))
+def test_whole_batches_are_taken_natively(records: list[Pair], each: int) -> None:
+    keyed = [Record(key, value) for key, value in records if key is not None]
+    batches = [keyed[at : at + each] for at in range(0, len(keyed), each)]
+    data = written(batches)
+    yielded = []
+
+    def read(ids: dict[str, Transaction | bytes]) -> Iterator[StoredBatch]:
+        for offset, batch in read_batches(data, None, partial(take_idle_batches, ids)):
+            yielded.append(offset)
+            yield batch
+
+    loaded = load_transactions(0, read, lambda: True)
+    singly = load_transactions(0, lambda _: (one for _, one in read_batches(data)), lambda: True)
+    assert {name: type(one) for name, one in loaded.items()} == {
+        name: type(one) for name, one in singly.items()
+    }
+    expected = reference([(one.key, one.value) for one in keyed])
+    assert list(loaded) == list(singly) == list(expected)
+    ids = TransactionalIds(loaded)
+    for name, one in expected.items():
+        used = ids.get(name)
+        assert used is not None
+        assert fields(used) == fields(one)
+    assert not batches or yielded[-1] == len(keyed)
+
+
+def test_a_batch_with_another_record_is_not_taken_in_part() -> None:
+    good, other = record("good", TransactionState.EMPTY), record("open", TransactionState.ONGOING)
+    data = written([[Record(*good)], [Record(*good)], [Record(*good), Record(*other)]])
+    ids: dict[str, Transaction | bytes] = {}
+    size = len(data)
+    taken = take_idle_batches(ids, data, 0, 1)
+    assert (taken[1], list(ids)) == (1, ["good"])
+    position, after = take_idle_batches(ids, data, 0, 10)
+    assert (0 < position < size, after) == (True, 2)
+    ids.clear()
+    assert take_idle_batches(ids, data, position, 10) == (position, -1)
+    assert take_idle_batches(ids, data[: position - 1], taken[0], 10) == (taken[0], -1)  # cut
+    assert take_idle_batches(ids, b"", 0, 10) == (0, -1)
+    assert ids == {}
+    with pytest.raises(TypeError):
+        take_idle_batches(None, data, 0, 1)  # type: ignore[arg-type]
 
 
 def _loaded(*names: str, update_ms: int = START_MS) -> Rig:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import queue
 import threading
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -155,7 +156,7 @@ def test_a_partition_that_is_deleted_while_it_is_loaded(rig: Rig) -> None:
 
 def test_the_leadership_ends_while_the_log_is_read() -> None:
     class Resigning(MemoryTopic):
-        def read(self, partition: int) -> list[StoredBatch]:
+        def read(self, partition: int, into: dict[str, Any] | None = None) -> list[StoredBatch]:
             leading.coordinator.resigned(partition, 8)
             return list(super().read(partition))
 
