@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypeVar
 
 from ctrlchan.errors import CtrlchanError, ErrorCode, KafkaError
+from ctrlchan.internal_topics import OFFSETS_TOPIC
 from ctrlchan.launch.configs import ConfigValue, config_text
 from ctrlchan.launch.processes import BrokerProcesses
 
@@ -27,6 +28,8 @@ Isolation: TypeAlias = Literal["read_uncommitted", "read_committed"]
 #: Seconds that a call waits for the cluster, if no other time is given.
 SECONDS: Final = 10.0
 _PAUSE_SECONDS: Final = 0.02
+#: Seconds for the markers of transactions that are committed or aborted: milliseconds, where leaders live.
+_MARKERS_SECONDS: Final = 2.0
 #: A topic whose leader is moving, perhaps away from a broker that was killed.
 _RETRIABLE: Final = (
     ErrorCode.NETWORK_EXCEPTION,
@@ -139,13 +142,16 @@ class ClusterCalls(BrokerProcesses):
         """Return all records of a topic that consumers see, by partition and offset.
 
         ``isolation``: "read_committed" leaves out the records of aborted transactions, and all from the first
-        one of an open transaction on. ``at_least``: wait until there are so many, for ``timeout`` seconds;
-        then return those that there are. Raises KafkaError for a topic that does not exist, and CtrlchanError
-        when no broker lives.
+        one of an open transaction on; what a producer has committed before the call is there. ``at_least``:
+        wait until there are so many, for ``timeout`` seconds; then return those that there are. Raises
+        KafkaError for a topic that does not exist, and CtrlchanError when no broker lives.
         """
         from ctrlchan.embedded.records import read_topic
+        from ctrlchan.embedded.transactions import wait_for_markers
 
         self._require_records()
+        if isolation == "read_committed":
+            wait_for_markers(self._addresses(), topic, min(_MARKERS_SECONDS, timeout))
         deadline = time.monotonic() + timeout
         # A leader that does not answer may have been killed a moment ago.
         codes = _RETRIABLE if at_least else (ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OUT)
@@ -162,11 +168,14 @@ class ClusterCalls(BrokerProcesses):
     def groups(self, *, timeout: float = SECONDS) -> list[ConsumerGroup]:
         """Return the consumer groups with their state, members and committed offsets, by id.
 
-        A group whose coordinator moves is asked for again for ``timeout`` seconds. Raises KafkaError, and
-        CtrlchanError when no broker lives.
+        Offsets of transactions that are committed before the call are there. A group whose coordinator moves
+        is asked for again for ``timeout`` seconds. Raises KafkaError, and CtrlchanError when no broker lives.
         """
         from ctrlchan.embedded.groups import read_groups
+        from ctrlchan.embedded.transactions import wait_for_markers
 
+        if self._stores_records():
+            wait_for_markers(self._addresses(), OFFSETS_TOPIC, min(_MARKERS_SECONDS, timeout))
         return self._retried(lambda: read_groups(self._addresses()), _MOVING, timeout)
 
     def transactions(self, *, timeout: float = SECONDS) -> list[Transaction]:
@@ -182,8 +191,11 @@ class ClusterCalls(BrokerProcesses):
 
     def _require_records(self) -> None:
         """Raise CtrlchanError for a cluster whose brokers store no records."""
-        if not all(config.log_dirs for child in self._children for config in child.configs):
+        if not self._stores_records():
             raise CtrlchanError("the brokers of this cluster store no records: it was given log_dir=None")
+
+    def _stores_records(self) -> bool:
+        return all(config.log_dirs for child in self._children for config in child.configs)
 
     def _addresses(self) -> list[Address]:
         """Return host and port of each broker that lives. Raises CtrlchanError when there is none."""

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Collection, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from ctrlchan.broker.coordinator.common.wire import Reader
 from ctrlchan.embedded.requests import ask, check
-from ctrlchan.errors import ErrorCode
+from ctrlchan.errors import ErrorCode, KafkaError
 from ctrlchan.peers.connection import Address
 
-__all__ = ["Transaction", "read_transactions"]
+__all__ = ["Transaction", "read_transactions", "wait_for_markers"]
 
 #: All of their versions are flexible.
 _DESCRIBE_TRANSACTIONS: Final = 65, 0
 _LIST_TRANSACTIONS: Final = 66, 0
 _NOT_STARTED: Final = -1
+#: The end of the transaction is decided, and its markers are being written.
+_ENDING: Final = "PrepareCommit", "PrepareAbort"
+_PAUSE_SECONDS: Final = 0.005
 
 
 class Transaction(NamedTuple):
@@ -41,13 +45,42 @@ def read_transactions(brokers: Iterable[Address]) -> list[Transaction]:
     return sorted(found, key=lambda one: one.transactional_id)
 
 
-def _read(coordinator: Address) -> list[Transaction]:
+def wait_for_markers(brokers: Collection[Address], topic: str, timeout: float) -> None:
+    """Wait until consumers see the end of each transaction that is committed or aborted now.
+
+    An EndTxn is answered before the markers of its transaction are in the partitions. Markers of a partition
+    without a leader, or of a coordinator that does not answer, are waited for no longer than `timeout`
+    seconds. `topic`: whose transactions count.
+    """
+    deadline = time.monotonic() + timeout
+    left = _ending(brokers, topic)
+    while left and time.monotonic() < deadline:
+        time.sleep(_PAUSE_SECONDS)
+        left &= _ending(brokers, topic)
+
+
+def _ending(brokers: Iterable[Address], topic: str) -> set[tuple[str, int, int, int | None]]:
+    """Return which transactions with partitions of a topic have no markers yet."""
+    found: set[tuple[str, int, int, int | None]] = set()
+    for broker in brokers:
+        try:
+            found |= {
+                (one.transactional_id, one.producer_id, one.producer_epoch, one.start_ms)
+                for one in _read(broker, _ENDING)
+                if one.state in _ENDING and any(each == topic for each, _ in one.partitions)
+            }
+        except KafkaError:
+            continue  # it does not answer, or is about to become the coordinator
+    return found
+
+
+def _read(coordinator: Address, states: tuple[str, ...] = ()) -> list[Transaction]:
     listed = ask(
         coordinator,
         "list_transactions",
         _LIST_TRANSACTIONS,
         flexible=True,
-        state_filters=(),
+        state_filters=states,
         producer_id_filters=(),
     )
     check(listed.error_code.value, "ListTransactions")

@@ -12,6 +12,7 @@ from typing import Final
 from ctrlchan.errors import ProtocolError
 from ctrlchan.rate_limit import LogRateLimit
 from ctrlchan.server._processor import TakenRequest
+from ctrlchan.server.afterwards import Answering
 from ctrlchan.server.api import Buffers, GoOn
 from ctrlchan.server.request_context import RequestContext
 from ctrlchan.server.socket_server import RequestQueue
@@ -28,7 +29,7 @@ Serve = Callable[[bytes, RequestContext], Buffers | GoOn | Future[Buffers] | Fut
 
 
 class HandlerPool:
-    """Threads that take requests, call ``serve`` and send its answers.
+    """Threads that take requests, call ``serve`` and send its answers, then do the work of ``after_answer``.
 
     An exception of ``serve`` closes the connection. The threads end when the server has stopped.
     """
@@ -77,7 +78,8 @@ class HandlerPool:
             request = self._requests.take(_WAIT)
             self._idle[number] += time.perf_counter()
             if request is not None:
-                self._handle(request)
+                with Answering():
+                    self._handle(request)
                 # Its connection is closed when it was not ended: not only with the next request.
                 del request
             elif self._requests.closed:

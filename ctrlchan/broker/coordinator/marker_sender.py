@@ -28,6 +28,7 @@ from ctrlchan.peers.messages import decode_answer, encode_request, part
 from ctrlchan.peers.peer_threads import PeerRequest, PeerThreads
 from ctrlchan.peers.requests import Answer, OutgoingRequest
 from ctrlchan.rate_limit import LogRateLimit
+from ctrlchan.server.afterwards import after_answer
 
 __all__ = ["MarkerSender"]
 
@@ -91,10 +92,16 @@ class MarkerSender:
     def send(self, ended: EndedTransaction, then: Callable[[], None], is_current: Callable[[], bool]) -> None:
         """Send the markers of a transaction; ``then`` is called when all its partitions have one.
 
-        Without other brokers and replicas that is before this returns; it is never called with a lock.
-        ``is_current``: whether this broker still coordinates the transaction. It is False before ``forget``
-        takes the lock, so that what is added here is forgotten there.
+        This begins when the thread has answered the EndTxn, if it does that. Without other brokers and
+        replicas ``then`` is called at once; it is never called with a lock. ``is_current``: whether this
+        broker still coordinates the transaction. It is False before ``forget`` takes the lock, so that what
+        is added here is forgotten there.
         """
+        after_answer(partial(self._send, ended, then, is_current))
+
+    def _send(
+        self, ended: EndedTransaction, then: Callable[[], None], is_current: Callable[[], bool]
+    ) -> None:
         with self._lock:
             if not is_current():
                 return

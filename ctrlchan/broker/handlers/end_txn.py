@@ -1,7 +1,6 @@
 """EndTxn (26): commits or aborts a transaction.
 
-It is answered when the decision is in ``__transaction_state``. Markers of partitions that this broker leads
-are appended before the answer, the others follow.
+It is answered when the decision is in ``__transaction_state``. The markers follow.
 ``KafkaApis.handleEndTxnRequest`` of Kafka 3.9.
 """
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from queue import SimpleQueue
 
 import pytest
 
 from ctrlchan.errors import DecodeError
+from ctrlchan.server.afterwards import Answering, after_answer
 from ctrlchan.server.api import Buffers
 from ctrlchan.server.handler_pool import HandlerPool
 from ctrlchan.server.request_context import RequestContext
@@ -19,6 +21,8 @@ from tests.kafka.waiting import wait_until
 from tests.kafka.wire import receive_frame, send_frame
 
 FUTURES: SimpleQueue[Future[Buffers]] = SimpleQueue()
+#: What is called after answers, and what shows that it was.
+WORK: SimpleQueue[Callable[[], None]] = SimpleQueue()
 
 
 def serve(frame: bytes, context: RequestContext) -> Buffers | Future[Buffers]:
@@ -29,6 +33,8 @@ def serve(frame: bytes, context: RequestContext) -> Buffers | Future[Buffers]:
         raise DecodeError("no request", api="RequestHeader")
     if frame == b"broken":
         raise KeyError("a defect")
+    if frame == b"work":
+        after_answer(WORK.get(timeout=30))
     if frame == b"later":
         future: Future[Buffers] = Future()
         FUTURES.put(future)
@@ -78,3 +84,41 @@ def test_a_future_with_an_exception_closes_the_connection(peer: socket.socket) -
     FUTURES.get(timeout=30).set_exception(DecodeError("no records", api="Produce"))
     with pytest.raises(ConnectionError):
         receive_frame(peer)
+
+
+def test_work_is_done_after_the_answer(peer: socket.socket, caplog: pytest.LogCaptureFixture) -> None:
+    is_answered = threading.Event()
+    done: SimpleQueue[str] = SimpleQueue()
+
+    def work() -> None:
+        assert is_answered.wait(30)
+        after_answer(lambda: done.put("the next one at once"))
+        done.put("the first one")
+        raise KeyError("a defect")
+
+    WORK.put(work)
+    send_frame(peer, b"work")
+    # The answer does not wait for the work, which waits for it.
+    assert receive_frame(peer).startswith(b"work")
+    is_answered.set()
+    assert [done.get(timeout=30) for _ in range(2)] == ["the next one at once", "the first one"]
+    wait_until(lambda: "work after an answer failed" in caplog.text, what="the line of the defect")
+    WORK.put(lambda: done.put("again"))
+    send_frame(peer, b"work")
+    assert receive_frame(peer).startswith(b"work")
+    assert done.get(timeout=30) == "again"
+
+
+def test_work_of_other_threads_is_done_at_once() -> None:
+    done = []
+    after_answer(lambda: done.append(1))
+    assert done == [1]
+    with Answering():
+        after_answer(lambda: done.append(2))
+        assert done == [1]
+    assert done == [1, 2]
+    answering = Answering()
+    answering.__enter__()
+    after_answer(lambda: done.append(3))
+    answering.__exit__(KeyError, KeyError("refused"), None)
+    assert done == [1, 2, 3]

@@ -50,9 +50,9 @@ _LOG = logging.getLogger(__name__)
 _FIRST_EPOCH: Final = 0
 #: Bytes of a transactional id that a record can have.
 _LONGEST_ID: Final = 2**15 - 1
-#: Seconds for which AddPartitionsToTxn waits for the markers of the producer's last transaction. Java clients
-#: repeat the request after that time (``TransactionManager.ADD_PARTITIONS_RETRY_BACKOFF_MS``).
-_WAIT_FOR_MARKERS: Final = 0.02
+#: Seconds for which a request waits for the markers of the producer's last transaction. Markers of other
+#: brokers, and a busy machine, take milliseconds; clients wait for an answer for many seconds.
+_WAIT_FOR_MARKERS: Final = 0.5
 #: Milliseconds for which the time of a loaded partition counts in the figures.
 _LOADS_WINDOW: Final = 30_000
 _LOADS: Final = 1_000
@@ -161,7 +161,7 @@ class TransactionCoordinator:
             for transaction in partition.transactions.used():
                 if transaction.state is TransactionState.ONGOING:
                     self._first_batches.withdraw(transaction.producer_id, transaction.partitions)
-            # Timers of transactions find that they are gone.
+            # Timers of transactions, and of requests that wait, find that they are gone.
             partition.transactions, partition.idle = TransactionalIds(), {}
             if partition.expiration is not None:
                 partition.expiration.cancel()
@@ -236,8 +236,13 @@ class TransactionCoordinator:
         expected: ProducerIdentity | None,
         answer: InitCallback,
         new_id: int | None,
+        *,
+        waits: bool = True,
     ) -> None:
-        """Initialize a producer. `new_id`: a producer id that was taken for it, if it needs one."""
+        """Initialize a producer. `new_id`: a producer id that was taken for it, if it needs one.
+
+        `waits`: for the markers of the last transaction, as ``add_partitions``.
+        """
         partition = self._registry.find(transactional_id)
         if isinstance(partition, ErrorCode):
             answer(InitResult(partition))
@@ -250,6 +255,15 @@ class TransactionCoordinator:
             if new_id is None and _needs_producer_id(transaction, expected):
                 again = partial(self._init, transactional_id, timeout_ms, expected, answer)
                 partition.after(partial(self._take_producer_id, answer), again)
+                return
+            if (
+                waits
+                and transaction is not None
+                and transaction.state in PREPARED
+                and (expected is None or transaction.accepts(expected))
+            ):
+                init = partial(self._init, transactional_id, timeout_ms, expected, answer, None, waits=False)
+                self._wait_for_end(partition, transaction, init)
                 return
             if transaction is None:
                 assert new_id is not None
@@ -435,14 +449,26 @@ class TransactionCoordinator:
         answer: ErrorCallback,
         connection: int = NO_CONNECTION,
     ) -> None:
-        """EndTxn: answered when the decision is in the log.
+        """EndTxn: answered when the decision is in the log; the markers follow.
 
-        Markers of partitions that this broker leads are appended before the answer, the others follow.
+        A request that is repeated meanwhile waits for them for a short time, as ``add_partitions``.
 
         A request on a connection older than the one that has begun the transaction is of an earlier
         transaction, whose end the client has asked for again meanwhile. Kafka ends the wrong transaction then
         (KAFKA-17754). Here it gets INVALID_TXN_STATE.
         """
+        self._end(transactional_id, producer, commit, answer, connection, waits=True)
+
+    def _end(
+        self,
+        transactional_id: str,
+        producer: ProducerIdentity,
+        commit: bool,
+        answer: ErrorCallback,
+        connection: int,
+        *,
+        waits: bool,
+    ) -> None:
         found = self._find(transactional_id)
         if isinstance(found, ErrorCode):
             answer(found)
@@ -450,6 +476,11 @@ class TransactionCoordinator:
         partition, transaction = found
         with partition:
             error = self._error_of(partition, transaction, producer)
+            is_repeated = transaction.state in PREPARED and (transaction.state in _COMMITTED) is commit
+            if not error and waits and is_repeated:
+                end = partial(self._end, transactional_id, producer, commit, answer, connection)
+                self._wait_for_end(partition, transaction, partial(end, waits=False))
+                return
             if not error and transaction.pending is not None:
                 error = ErrorCode.CONCURRENT_TRANSACTIONS
             if not error and transaction.state is TransactionState.ONGOING:

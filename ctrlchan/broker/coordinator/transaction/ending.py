@@ -76,14 +76,17 @@ class Ending:
         *,
         commit: bool,
     ) -> None:
-        """Commit or abort an Ongoing transaction; `then` is called before any marker is written."""
+        """Commit or abort an Ongoing transaction; `then` is called before any marker is written.
+
+        What `then` gives to ``partition.after`` is called before that, too.
+        """
         to = transaction.prepare_end(commit=commit, now_ms=self._now_ms())
         self._first_batches.withdraw(transaction.producer_id, transaction.partitions)
 
         def done(error: ErrorCode) -> None:
+            then(error)
             if not error:
                 self.write_markers(partition, transaction)
-            then(error)
 
         self._store.append(partition, transaction, to, done)
 
@@ -95,9 +98,7 @@ class Ending:
         self._first_batches.withdraw(transaction.producer_id, transaction.partitions)
 
         def done(error: ErrorCode) -> None:
-            if not error:
-                self.write_markers(partition, transaction)
-            elif partition.holds(transaction):
+            if error and partition.holds(transaction):
                 # The record may be in the log. Nobody has got the epoch, so the next attempt takes it again.
                 transaction.has_failed_fence = True
                 _LOG.warning(
@@ -107,6 +108,8 @@ class Ending:
                     error.name,
                 )
             then(error)
+            if not error:
+                self.write_markers(partition, transaction)
 
         self._store.append(partition, transaction, to, done)
 

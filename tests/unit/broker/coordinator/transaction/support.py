@@ -26,6 +26,8 @@ from tests.unit.broker.coordinator.support import START_MS, Answer
 
 ID = "transactional-id"
 TIMEOUT = 1_000
+#: For how long a request waits for the markers of the last transaction.
+WAIT_MS = 500
 FIRST, SECOND = TopicPartition("topic1", 0), TopicPartition("topic1", 1)
 BOTH = frozenset({FIRST, SECOND})
 ALONE = frozenset({FIRST})

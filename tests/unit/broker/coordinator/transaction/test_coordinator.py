@@ -25,6 +25,7 @@ from tests.unit.broker.coordinator.transaction.support import (
     NONE,
     SECOND,
     TIMEOUT,
+    WAIT_MS,
     Rig,
 )
 
@@ -136,9 +137,12 @@ def test_increment_epoch(rig: Rig, state: TransactionState) -> None:
 @pytest.mark.parametrize("state", [PREPARE_COMMIT, PREPARE_ABORT])
 def test_init_waits_for_a_prepared_transaction(rig: Rig, state: TransactionState) -> None:
     rig.put(state, partitions=[FIRST])
-    assert rig.init() == InitResult(CONCURRENT)
-    assert rig.init(expected=(10, 0)) == InitResult(CONCURRENT)
+    waiting = rig.send_init(), rig.send_init(expected=(10, 0))
     assert rig.init(expected=(9, 0)) == InitResult(FENCED)
+    rig.advance(WAIT_MS - 1)
+    assert not any(each.given for each in waiting)
+    rig.advance(2)
+    assert [each.result for each in waiting] == [InitResult(CONCURRENT)] * 2
 
 
 def test_init_aborts_an_ongoing_transaction(rig: Rig) -> None:
@@ -268,7 +272,7 @@ def test_add_to_an_empty_id(rig: Rig) -> None:
 def test_add_to_a_prepared_transaction(rig: Rig, state: TransactionState) -> None:
     rig.put(state)
     answer = rig.send_add(FIRST)
-    rig.advance(21)
+    rig.advance(WAIT_MS + 1)
     assert answer.result is CONCURRENT
 
 
@@ -359,7 +363,11 @@ def test_end_of_what_is_not_ongoing(
     rig: Rig, state: TransactionState, commit: bool, error: ErrorCode
 ) -> None:
     rig.put(state)
-    assert rig.end(commit) is error
+    answer = rig.send_end(commit)
+    # It is repeated while the markers are written: it waits for them.
+    assert answer.given is (error is not CONCURRENT)
+    rig.advance(WAIT_MS + 1)
+    assert answer.result is error
     assert rig.topic.appended == []
 
 
