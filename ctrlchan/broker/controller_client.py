@@ -16,6 +16,7 @@ from ctrlchan.peers.connection import Address
 from ctrlchan.peers.controller_connections import ControllerConnections
 from ctrlchan.peers.messages import decode_answer, duration, encode_request, part
 from ctrlchan.peers.requests import Answer, OutgoingRequest
+from ctrlchan.peers.security import PeerSecurity
 from ctrlchan.state.brokers import parse_host_port
 
 __all__ = ["ControllerClient", "NewTopic"]
@@ -53,17 +54,24 @@ class ControllerClient:
     """Sends requests to the controller of the broker's cluster. All methods are thread-safe.
 
     ``node``: the broker that asks. ``address``: ``HOST:PORT`` of a controller that is not among the live
-    brokers, or None if the metadata name the controller. Futures fail with KafkaError, and with
+    brokers, or None if the metadata name the controller. ``security``: of the connections; None for
+    PLAINTEXT. Futures fail with KafkaError, and with
     REQUEST_TIMED_OUT when no answer comes.
     """
 
-    def __init__(self, node: BrokerNode, metadata: MetadataCache, address: str | None = None) -> None:
+    def __init__(
+        self,
+        node: BrokerNode,
+        metadata: MetadataCache,
+        address: str | None = None,
+        security: PeerSecurity | None = None,
+    ) -> None:
         self._node = node
         self._metadata = metadata
         self._address: Address | None = None if address is None else parse_host_port(address)
         # As in Kafka, an ISR does not wait behind a topic whose creation takes long.
-        self._connections = ControllerConnections(self._find, f"broker-{node.id}-to-controller")
-        self._forwarding = ControllerConnections(self._find, f"broker-{node.id}-forwarding")
+        self._connections = ControllerConnections(self._find, f"broker-{node.id}-to-controller", security)
+        self._forwarding = ControllerConnections(self._find, f"broker-{node.id}-forwarding", security)
         self._isr_changes = IsrChanges(self._connections.send, lambda: (node.id, node.epoch))
 
     def stop(self) -> None:

@@ -21,7 +21,7 @@ from ctrlchan.authorizer.loading import make_authorizer
 from ctrlchan.broker._decisions import Decisions
 from ctrlchan.broker.config.broker_config import DEFAULT_CLUSTER_ID, BrokerConfig
 from ctrlchan.broker.config.broker_settings import BrokerSettings
-from ctrlchan.broker.config.listener_configs import security_of
+from ctrlchan.broker.config.listener_configs import client_security_of, security_of
 from ctrlchan.broker.config.log_configs import LogConfigs
 from ctrlchan.broker.config.zookeeper_configs import BrokerConfigs
 from ctrlchan.broker.controller_client import ControllerClient
@@ -42,8 +42,9 @@ from ctrlchan.broker.replica.isr_updates import IsrUpdates
 from ctrlchan.broker.replica.replica_manager import ReplicaManager
 from ctrlchan.broker.storing_core import StoringCore
 from ctrlchan.config import table
-from ctrlchan.errors import ConfigError, CtrlchanError, ZooKeeperError
+from ctrlchan.errors import CtrlchanError, ZooKeeperError
 from ctrlchan.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from ctrlchan.peers.security import PeerSecurity
 from ctrlchan.server.access import java_host
 from ctrlchan.server.api import Api
 from ctrlchan.server.handler_pool import HandlerPool
@@ -130,16 +131,12 @@ class BrokerServer:
         cannot be listened on.
         """
         config, node = self.config, self.node
-        if session is not None and node.endpoint.security_protocol is not SecurityProtocol.PLAINTEXT:
-            raise ConfigError(
-                f"{table.INTER_BROKER_LISTENER_NAME}: listener {node.endpoint.listener} is "
-                f"{node.endpoint.security_protocol.name}; brokers connect to each other in plaintext only"
-            )
         self.state = BrokerState.STARTING
         with ExitStack() as cleanup:
             self._find_cluster_id(session)
             # Parsed before the first part is made.
             settings, listeners = BrokerSettings.of(node.configs), self._listeners()
+            security = self._peer_security(is_registered=session is not None)
             authorizer = self._make_authorizer(session, cleanup)
             lock = threading.RLock()
             metadata = PublishedMetadata(node.cluster_id, forwarding_id=None if session is None else node.id)
@@ -153,14 +150,23 @@ class BrokerServer:
             logs = self._load_logs(session, settings, log_configs, cleanup)
             controller = None
             if session is not None:
-                controller = ControllerClient(node, metadata, config.controller)
+                controller = ControllerClient(node, metadata, config.controller, security)
                 cleanup.callback(controller.stop)
             replicas = HostedReplicas()
             producer_ids = ProducerIds(
                 random_block if controller is None else controller.allocate_producer_ids
             )
             manager, groups, transactions = self._make_replicas(
-                settings, metadata, logs, log_configs, replicas, controller, producer_ids, lock, cleanup
+                settings,
+                metadata,
+                logs,
+                log_configs,
+                replicas,
+                controller,
+                producer_ids,
+                lock,
+                security,
+                cleanup,
             )
             self.produce = ProduceApi(manager.table, metadata.current)
             self.fetch = FetchApi(
@@ -211,6 +217,18 @@ class BrokerServer:
             cleanup.callback(authorizer.close)
         return authorizer
 
+    def _peer_security(self, *, is_registered: bool) -> PeerSecurity | None:
+        """Return the security of connections to other brokers and the controller. Raises ConfigError."""
+        endpoint, configs = self.node.endpoint, self.config.configs
+        protocol = endpoint.security_protocol
+        if protocol is SecurityProtocol.PLAINTEXT:
+            return None
+        has_user = table.SASL_MECHANISM_INTER_BROKER_PROTOCOL.name in configs
+        if not (is_registered or has_user or protocol is SecurityProtocol.SSL):
+            # Whoever feeds a broker without a controller need not give it brokers to follow.
+            return None
+        return PeerSecurity(*client_security_of(configs, endpoint.listener, protocol))
+
     def _find_cluster_id(self, session: ZooKeeperSession | None) -> None:
         """Take the id that the log directories have, where neither ZooKeeper nor the user gives one."""
         if session is None and self.config.cluster_id == DEFAULT_CLUSTER_ID:
@@ -253,6 +271,7 @@ class BrokerServer:
         controller: ControllerClient | None,
         producer_ids: ProducerIds,
         lock: AbstractContextManager[object],
+        security: PeerSecurity | None,
         cleanup: ExitStack,
     ) -> tuple[ReplicaManager, GroupService, TransactionService]:
         """Make what gives logs their roles, and the coordinators, which listen to those of their topics."""
@@ -275,6 +294,7 @@ class BrokerServer:
             metadata,
             self.config.listener,
             groups.coordinator.complete_transactions,
+            security=security,
         )
         cleanup.callback(transactions.stop)
         groups.verify_with(transactions.verifier)
@@ -288,6 +308,7 @@ class BrokerServer:
             listeners={OFFSETS_TOPIC: groups, TRANSACTIONS_TOPIC: transactions},
             find_address=partial(metadata.address_of, self.config.listener),
             fetching=settings.fetchers,
+            security=security,
         )
         self._manager = manager
         cleanup.callback(manager.stop)

@@ -12,7 +12,7 @@ from ctrlchan.channel.listeners import ListenerRule
 from ctrlchan.channel.wire.credentials import Credentials
 from ctrlchan.errors import ConfigError
 from ctrlchan.protocol import SECURITY_PROTOCOLS, request_versions
-from ctrlchan.security.settings import SCRAM, SaslSettings, TlsSettings
+from ctrlchan.security.settings import SaslSettings, TlsSettings
 
 __all__ = ["AUTO", "PER_BROKER", "ChannelConfig"]
 
@@ -182,12 +182,12 @@ class ChannelConfig:
                 context_of(self.credentials.tls)
             except (OSError, ValueError) as problem:
                 raise ConfigError(f"tls: {problem}") from None
-        if self.sasl is not None and self.sasl.mechanism != "PLAIN":
+        if self.sasl is not None and self.sasl.package is not None:
             try:
-                import_module(SCRAM)
+                import_module(self.sasl.package)
             except ImportError:
                 raise ConfigError(
-                    f"sasl: {self.sasl.mechanism} needs a package: pip install {SCRAM}"
+                    f"sasl: {self.sasl.mechanism} needs a package: pip install {self.sasl.package}"
                 ) from None
 
     @property

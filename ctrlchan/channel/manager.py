@@ -14,6 +14,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from time import monotonic, monotonic_ns
 from types import TracebackType
@@ -52,6 +53,7 @@ from ctrlchan.security.settings import SaslSettings, TlsSettings
 
 if TYPE_CHECKING:
     from ctrlchan.channel.observability.metrics import ChannelMetrics
+    from ctrlchan.channel.token_renewal import TokenRenewal
     from ctrlchan.journal import Journal
 
 __all__ = ["ControllerChannelManager"]
@@ -95,7 +97,9 @@ class ControllerChannelManager:
         metrics: ChannelMetrics | None = None,
     ) -> None:
         config.check_credentials()
-        self._config = config
+        self._tokens: TokenRenewal | None = None
+        self._channel_state: ChannelState | None = None
+        self._config = self._with_token(config)
         self._journal = journal
         self._metrics = metrics
         receivers: list[OutcomeReceiver] = [
@@ -112,9 +116,8 @@ class ControllerChannelManager:
         self._pid = os.getpid()
         #: The metadata that each broker has acknowledged, for batches that send differences.
         self.acknowledged: AcknowledgedMetadata[Any] = AcknowledgedMetadata(self._metadata_statuses)
-        # Guards the next three; the channel state's lock guards the rest.
+        # Guards the next two and the channel state; that one's lock guards the rest.
         self._starting = threading.Lock()
-        self._channel_state: ChannelState | None = None
         self._dispatcher: Dispatcher | None = None
         self._closed = False
         if self._recorder is not None:
@@ -182,6 +185,8 @@ class ControllerChannelManager:
         with self._starting:
             config = replace(self._config, tls=tls or self._config.tls, sasl=sasl or self._config.sasl)
             config.check_credentials()
+            if sasl is not None and sasl.tokens is not None and sasl.token is None:
+                config = self._with_token(config)
             self._config = config
             channel_state = self._channel_state
             if channel_state is None:
@@ -192,6 +197,26 @@ class ControllerChannelManager:
                 channel_state.pool.reload(config)
                 channel_state.pool.flush()
                 channel_state.wake()
+
+    def _with_token(self, config: ChannelConfig) -> ChannelConfig:
+        """Return the settings with a token, if they need one, which is renewed from now on."""
+        if self._tokens is not None:
+            self._tokens.stop()
+            self._tokens = None
+        if config.sasl is None or config.sasl.tokens is None:
+            return config
+        # Imported here: few channels use OAUTHBEARER.
+        from ctrlchan.channel.token_renewal import TokenRenewal
+
+        self._tokens = TokenRenewal(config.sasl, weakref.WeakMethod(self._use_token))
+        if self._channel_state is not None:
+            self._tokens.start()
+        return replace(config, sasl=self._tokens.first)
+
+    def _use_token(self, sasl: SaslSettings) -> None:
+        """Use these settings with a new token. Called by the thread that renews tokens."""
+        with suppress(ChannelClosedError):
+            self.reload_credentials(sasl=sasl)
 
     def add_broker(self, broker: BrokerLike) -> None:
         """Add one broker. A known broker with the same epoch and endpoint stays as it is.
@@ -645,6 +670,8 @@ class ControllerChannelManager:
         with self._starting:
             self._closed = True
             channel_state = self._channel_state
+            if self._tokens is not None:
+                self._tokens.stop()
         if channel_state is None:
             return False
         atexit.unregister(self._at_exit)
@@ -674,6 +701,8 @@ class ControllerChannelManager:
                 self._at_exit = _shutdown_of(weakref.ref(self))
                 atexit.register(self._at_exit)
                 self._dispatcher.start()
+                if self._tokens is not None:
+                    self._tokens.start()
             return self._channel_state, self._dispatcher
 
     def _check_process(self) -> None:

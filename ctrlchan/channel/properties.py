@@ -18,8 +18,9 @@ from ctrlchan.config import table
 from ctrlchan.config.properties_file import PropertiesFile
 from ctrlchan.config.setting import Setting
 from ctrlchan.errors import ConfigError
-from ctrlchan.security.listener_properties import LOGIN_MODULES, ListenerProperties
-from ctrlchan.security.settings import SaslSettings
+from ctrlchan.protocol import SecurityProtocol
+from ctrlchan.security.client_properties import client_security
+from ctrlchan.security.listener_properties import ListenerProperties
 
 __all__ = ["channel_settings", "settings_of"]
 
@@ -84,29 +85,9 @@ def channel_settings(file: PropertiesFile, listener: str | None = None) -> dict[
         "inter_broker_listener": inter_broker,
         "security_protocol": protocols[used],
     }
-    of_listener = ListenerProperties(file, used)
-    if protocols[used].endswith("SSL"):
-        settings["tls"] = of_listener.tls()
-    if protocols[used].startswith("SASL"):
-        settings["sasl"] = _sasl(of_listener, used)
+    security = client_security(ListenerProperties(file, used), SecurityProtocol[protocols[used]])
+    if security.tls is not None:
+        settings["tls"] = security.tls
+    if security.sasl is not None:
+        settings["sasl"] = security.sasl
     return settings
-
-
-def _sasl(properties: ListenerProperties, listener: str) -> SaslSettings:
-    key = table.SASL_MECHANISM_INTER_BROKER_PROTOCOL.name
-    mechanism = properties.value(key) or table.SASL_MECHANISM_INTER_BROKER_PROTOCOL.value
-    if mechanism not in LOGIN_MODULES:
-        properties.refuse(key, f"{mechanism} is not {', '.join(LOGIN_MODULES)}")
-    found = properties.jaas_options(mechanism)
-    if found is None:
-        key = f"{mechanism.lower()}.{table.SASL_JAAS_CONFIG}"
-        properties.refuse(key, f"it is missing, and {mechanism} needs it (a JVM's JAAS file is not read)")
-    key, options = found
-    try:
-        return SaslSettings(
-            mechanism=mechanism,
-            username=options.get("username", ""),
-            password=options.get("password", ""),
-        )
-    except ConfigError as problem:
-        properties.refuse(key, str(problem))

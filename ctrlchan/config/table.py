@@ -261,7 +261,24 @@ PRODUCER_ID_EXPIRATION_CHECK_INTERVAL_MS = _unshown(
 SECURITY_INTER_BROKER_PROTOCOL = _unshown("security.inter.broker.protocol", STRING, "PLAINTEXT")
 SUPER_USERS = _unshown("super.users", STRING, "")
 ZOOKEEPER_CONNECT = _unshown("zookeeper.connect", STRING)
+ZOOKEEPER_SASL_CLIENT = _unshown("zookeeper.sasl.client", BOOLEAN, "true")
+ZOOKEEPER_SASL_CLIENTCONFIG = _unshown("zookeeper.sasl.clientconfig", STRING, "Client")
 ZOOKEEPER_SESSION_TIMEOUT_MS = _unshown("zookeeper.session.timeout.ms", INT, "18000", least=1)
+ZOOKEEPER_SET_ACL = _unshown("zookeeper.set.acl", BOOLEAN, "false")
+ZOOKEEPER_SSL_CIPHER_SUITES = _unshown("zookeeper.ssl.cipher.suites", LIST)
+ZOOKEEPER_SSL_CLIENT_ENABLE = _unshown("zookeeper.ssl.client.enable", BOOLEAN, "false")
+ZOOKEEPER_SSL_CRL_ENABLE = _unshown("zookeeper.ssl.crl.enable", BOOLEAN, "false")
+ZOOKEEPER_SSL_ENABLED_PROTOCOLS = _unshown("zookeeper.ssl.enabled.protocols", LIST)
+ZOOKEEPER_SSL_ENDPOINT_IDENTIFICATION_ALGORITHM = _unshown(
+    "zookeeper.ssl.endpoint.identification.algorithm", STRING, "HTTPS"
+)
+ZOOKEEPER_SSL_KEYSTORE_LOCATION = _unshown("zookeeper.ssl.keystore.location", STRING)
+ZOOKEEPER_SSL_KEYSTORE_PASSWORD = _unshown("zookeeper.ssl.keystore.password", PASSWORD)
+ZOOKEEPER_SSL_KEYSTORE_TYPE = _unshown("zookeeper.ssl.keystore.type", STRING)
+ZOOKEEPER_SSL_OCSP_ENABLE = _unshown("zookeeper.ssl.ocsp.enable", BOOLEAN, "false")
+ZOOKEEPER_SSL_TRUSTSTORE_LOCATION = _unshown("zookeeper.ssl.truststore.location", STRING)
+ZOOKEEPER_SSL_TRUSTSTORE_PASSWORD = _unshown("zookeeper.ssl.truststore.password", PASSWORD)
+ZOOKEEPER_SSL_TRUSTSTORE_TYPE = _unshown("zookeeper.ssl.truststore.type", STRING)
 
 # -- brokers: only dynamic (``QuotaConfigs.brokerQuotaConfigs``)
 
@@ -395,24 +412,17 @@ SOCKET_CONNECTION_SETUP_TIMEOUT_MAX_MS = _controller(
 )
 SOCKET_CONNECTION_SETUP_TIMEOUT_MS = _controller("socket.connection.setup.timeout.ms", LONG, "10000", least=1)
 ZOOKEEPER_CONNECTION_TIMEOUT_MS = _controller("zookeeper.connection.timeout.ms", INT, least=1)
-ZOOKEEPER_SET_ACL = _controller("zookeeper.set.acl", BOOLEAN, "false")
-ZOOKEEPER_SSL_CLIENT_ENABLE = _controller("zookeeper.ssl.client.enable", BOOLEAN, "false")
-ZOOKEEPER_SSL_ENDPOINT_IDENTIFICATION_ALGORITHM = _controller(
-    "zookeeper.ssl.endpoint.identification.algorithm", STRING, "HTTPS"
-)
-ZOOKEEPER_SSL_KEYSTORE_LOCATION = _controller("zookeeper.ssl.keystore.location", STRING)
-ZOOKEEPER_SSL_KEYSTORE_PASSWORD = _controller("zookeeper.ssl.keystore.password", PASSWORD)
-ZOOKEEPER_SSL_KEYSTORE_TYPE = _controller("zookeeper.ssl.keystore.type", STRING)
-ZOOKEEPER_SSL_TRUSTSTORE_LOCATION = _controller("zookeeper.ssl.truststore.location", STRING)
-ZOOKEEPER_SSL_TRUSTSTORE_TYPE = _controller("zookeeper.ssl.truststore.type", STRING)
 
 # -- TLS and SASL of a listener, and of the connections to it
 
+JAVA_SECURITY_AUTH_LOGIN_CONFIG = _security("java.security.auth.login.config", STRING, per_listener=False)
 SASL_ENABLED_MECHANISMS = _security("sasl.enabled.mechanisms", LIST, "GSSAPI")
 SASL_JAAS_CONFIG = _security("sasl.jaas.config", PASSWORD)
 SASL_MECHANISM_INTER_BROKER_PROTOCOL = _security(
     "sasl.mechanism.inter.broker.protocol", STRING, "GSSAPI", per_listener=False
 )
+SASL_KERBEROS_SERVICE_NAME = _security("sasl.kerberos.service.name", STRING)
+SASL_OAUTHBEARER_TOKEN_ENDPOINT_URL = _security("sasl.oauthbearer.token.endpoint.url", STRING)
 SSL_CIPHER_SUITES = _security("ssl.cipher.suites", LIST)
 SSL_CLIENT_AUTH = _security("ssl.client.auth", STRING, "none")
 SSL_ENABLED_PROTOCOLS = _security("ssl.enabled.protocols", LIST, "TLSv1.2,TLSv1.3")

@@ -136,7 +136,11 @@ class BrokerHost:
                 service.registered(epoch)
 
         registrations = Registrations(
-            zookeeper, registered, session_timeout=self._session_timeout or SESSION_TIMEOUT
+            zookeeper,
+            registered,
+            session_timeout=self._session_timeout or SESSION_TIMEOUT,
+            # The brokers of one process have one session, so the first one's settings are those of all.
+            configs=next((one.config.configs for one in self._storing()), None),
         )
         storing = bool(self._storing())
         cluster_id = await self._in_thread(lambda: registrations.connect(create_cluster_id=storing))

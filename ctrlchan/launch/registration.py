@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+from ctrlchan.config.properties_file import PropertiesFile
 from ctrlchan.errors import ConfigError, MalformedError, NodeError, ResultCode, ZooKeeperError
 from ctrlchan.state import Broker
 from ctrlchan.topic_names import id_to_text, new_id
 from ctrlchan.zookeeper import nodes, paths
 from ctrlchan.zookeeper.brokers import BrokerNodes
+from ctrlchan.zookeeper.security_properties import zookeeper_security
 from ctrlchan.zookeeper.session import ZooKeeperSession
 from ctrlchan.zookeeper.settings import ZooKeeperSettings
 
@@ -41,7 +43,8 @@ class Registrations:
 
     ``registered`` is called with (broker id, epoch) after each registration, after a lost session from
     another thread. ``session_timeout``: seconds until the brokers are not registered any more when their
-    process was killed.
+    process was killed. ``configs``: those of the brokers that secure the session (``zookeeper.ssl.*``,
+    ``zookeeper.set.acl``, JAAS). Raises ConfigError for values that cannot work.
     """
 
     def __init__(
@@ -50,13 +53,19 @@ class Registrations:
         registered: Callable[[int, int], None],
         *,
         session_timeout: float = SESSION_TIMEOUT,
+        configs: Mapping[str, str] | None = None,
     ) -> None:
         self._zookeeper = zookeeper
         self._brokers: list[Broker] = []
         self._registered = registered
         #: The session, for who needs other nodes.
         self.session = ZooKeeperSession(
-            ZooKeeperSettings(connect=zookeeper, session_timeout=session_timeout), on_expired=self._expired
+            ZooKeeperSettings(
+                connect=zookeeper,
+                session_timeout=session_timeout,
+                **zookeeper_security(PropertiesFile.read(configs or {})),
+            ),
+            on_expired=self._expired,
         )
         # An entry of a former session goes within one timeout of its own.
         self._former_session_wait = 2 * max(session_timeout, SESSION_TIMEOUT)
@@ -71,8 +80,10 @@ class Registrations:
         """
         try:
             self.session.start(_CONNECT_TIMEOUT)
-        except ZooKeeperError:
-            raise ConfigError(f"no ZooKeeper answers at {self._zookeeper}") from None
+        except ZooKeeperError as error:
+            settings = self.session.settings
+            reason = f" ({error})" if settings.tls or settings.sasl else ""
+            raise ConfigError(f"no ZooKeeper answers at {self._zookeeper}{reason}") from None
         try:
             if create_cluster_id:
                 return BrokerNodes(self.session).create_cluster_id(id_to_text(new_id()))

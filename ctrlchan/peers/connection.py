@@ -12,14 +12,20 @@ from typing import Final
 from ctrlchan._codec import decode_response_header, encode_request_header
 from ctrlchan.errors import DecodeError, ErrorCode
 from ctrlchan.peers.requests import Answer, OutgoingRequest, common_version
+from ctrlchan.peers.security import PeerSecurity, SetupError, renewal_time
+from ctrlchan.security.failure import ConnectionFailed, Failure
+from ctrlchan.security.handshake import Handshake
 
 __all__ = ["Address", "PeerConnection"]
 
 _CONNECT_SECONDS: Final = 5.0
+#: Seconds for each step of TLS and SASL.
+_SETUP_SECONDS: Final = 10.0
 #: Seconds that a step may take after the deadline.
 _LEAST_SECONDS: Final = 0.1
 #: Most bytes that are received at once. A peer that announces much and sends little costs no memory.
 _AT_ONCE: Final = 2**20
+_HANDSHAKE_BYTES: Final = 16 * 1024
 _API_VERSIONS: Final = 18
 #: Of ApiVersions v0: error code and number of APIs; then key, lowest and highest version of each.
 _VERSIONS_HEAD: Final = struct.Struct(">hi")
@@ -29,21 +35,42 @@ Address = tuple[str, int]
 
 
 class PeerConnection:
-    """A connection to another node. The constructor connects, and raises OSError.
+    """A connection to another node. The constructor connects and authenticates, and raises OSError.
 
     ``largest_answer``: in bytes; a larger one is an error. The default is Kafka's for requests
-    (socket.request.max.bytes). ``versions``: the lowest and the highest version of each API key; empty before
-    ``ask_versions``.
+    (socket.request.max.bytes). ``security``: None for PLAINTEXT. A session of SASL that ends is renewed
+    before the next request. ``versions``: the lowest and the highest version of each API key; empty before
+    ``ask_versions`` where SASL has not asked for them.
     """
 
-    def __init__(self, address: Address, client_id: bytes, *, largest_answer: int = 100 * 2**20) -> None:
+    def __init__(
+        self,
+        address: Address,
+        client_id: bytes,
+        *,
+        largest_answer: int = 100 * 2**20,
+        security: PeerSecurity | None = None,
+    ) -> None:
         self.address = address
         self.largest_answer = largest_answer
         self.versions: Mapping[int, tuple[int, int]] = {}
         self._client_id = client_id
         self._correlation_id = 0
+        self._security = security
+        self._has_received = False
+        self._renewal: float | None = None
         self._socket = socket.create_connection(address, _CONNECT_SECONDS)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if security is not None:
+                self._socket.settimeout(_SETUP_SECONDS)
+                if security.has_tls:
+                    self._socket = security.begin_tls(self._socket, address[0])
+                if security.has_sasl:
+                    self._authenticate(security)
+        except BaseException:
+            self._socket.close()
+            raise
 
     def ask_versions(self, deadline: float) -> None:
         """Ask which versions the other node serves. Raises OSError, DecodeError."""
@@ -79,12 +106,14 @@ class PeerConnection:
         ``flexible``: the headers have tagged fields. ``deadline``: monotonic seconds. Raises OSError,
         DecodeError.
         """
+        if self._renewal is not None and monotonic() >= self._renewal:
+            self._renew()
         self._socket.settimeout(max(_LEAST_SECONDS, deadline - monotonic()))
         self._correlation_id = (self._correlation_id + 1) % 2**31
         header = encode_request_header(
             2 if flexible else 1, api_key, version, self._correlation_id, self._client_id
         )
-        self._socket.sendall((len(header) + len(body)).to_bytes(4, "big") + header + body)
+        self._send((len(header) + len(body)).to_bytes(4, "big") + header + body)
         size = int.from_bytes(self._read(4), "big", signed=True)
         if not 0 <= size <= self.largest_answer:
             raise DecodeError(
@@ -102,18 +131,77 @@ class PeerConnection:
     def shut_down(self) -> None:
         """Let a request that is under way fail. Any thread may call it."""
         with suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
+            # Not that of TLS: its bytes would be sent without TLS from then on.
+            socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Give the socket back."""
         self._socket.close()
 
+    # -- TLS and SASL
+
+    def _renew(self) -> None:
+        """Authenticate again, on this connection (KIP-368). Raises OSError."""
+        assert self._security is not None
+        self._socket.settimeout(_SETUP_SECONDS)
+        self._authenticate(self._security)
+
+    def _authenticate(self, security: PeerSecurity) -> None:
+        """Do the handshake of SASL. Raises OSError."""
+        # Requests begin with the id behind the one of the last request.
+        handshake = security.handshake(
+            self._client_id.decode(), self.address[0], dict(self.versions), self._correlation_id + 1
+        )
+        try:
+            self._run(handshake)
+        except ConnectionFailed as failed:
+            raise SetupError(failed) from None
+        except TimeoutError:
+            raise SetupError(ConnectionFailed(Failure.HANDSHAKE_TIMEOUT, handshake.stage)) from None
+        self.versions = handshake.versions
+        self._correlation_id = handshake.correlation - 1
+        self._renewal = renewal_time(handshake.session_lifetime, monotonic())
+
+    def _run(self, handshake: Handshake) -> None:
+        """Exchange the frames of a handshake. Raises OSError, ConnectionFailed."""
+        data = handshake.start()
+        while not handshake.done:
+            if data:
+                self._send(data)
+            received = self._receive(_HANDSHAKE_BYTES)
+            if not received:
+                raise ConnectionFailed(Failure.CLOSED, f"during {handshake.stage}")
+            data = handshake.receive(received)
+
+    # -- bytes
+
+    def _send(self, data: bytes) -> None:
+        try:
+            self._socket.sendall(data)
+        except OSError as problem:
+            raise self._explained(problem) from None
+
+    def _receive(self, size: int) -> bytes:
+        try:
+            data = self._socket.recv(size)
+        except OSError as problem:
+            raise self._explained(problem) from None
+        self._has_received = self._has_received or bool(data)
+        return data
+
+    def _explained(self, problem: OSError) -> OSError:
+        if self._security is None:
+            return problem
+        return self._security.explained(problem, is_first=not self._has_received)
+
     def _read(self, size: int) -> bytes:
         parts = []
         while size:
-            part = self._socket.recv(min(size, _AT_ONCE))
+            part = self._receive(min(size, _AT_ONCE))
             if not part:
-                raise ConnectionResetError(f"{self.address[0]}:{self.address[1]} has closed the connection")
+                raise self._explained(
+                    ConnectionResetError(f"{self.address[0]}:{self.address[1]} has closed the connection")
+                )
             parts.append(part)
             size -= len(part)
         return b"".join(parts)

@@ -10,13 +10,15 @@ import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from time import monotonic
+from time import monotonic, monotonic_ns
 from typing import Final
 
 from ctrlchan.errors import DecodeError, ErrorCode, KafkaError
 from ctrlchan.peers.connection import Address, PeerConnection
 from ctrlchan.peers.messages import is_refused
 from ctrlchan.peers.requests import Answer, OutgoingRequest
+from ctrlchan.peers.security import PeerSecurity, SetupError
+from ctrlchan.rate_limit import LogRateLimit
 from ctrlchan.server.api_names import api_name
 
 __all__ = ["ControllerConnections"]
@@ -34,11 +36,15 @@ class ControllerConnections:
     """Sends requests to the controller, on threads that start when they are needed.
 
     ``find``: returns the controller's address, None while nobody is known to be the controller; any thread
-    calls it. ``client_id``: in request headers.
+    calls it. ``client_id``: in request headers. ``security``: of the connections; None for PLAINTEXT.
     """
 
-    def __init__(self, find: Callable[[], Address | None], client_id: str) -> None:
+    def __init__(
+        self, find: Callable[[], Address | None], client_id: str, security: PeerSecurity | None = None
+    ) -> None:
         self._find = find
+        self._security = security
+        self._refusals = LogRateLimit()
         self._client_id = client_id.encode()
         self._executor = ThreadPoolExecutor(_CONNECTIONS, thread_name_prefix="to-controller")
         self._stopped = threading.Event()
@@ -84,6 +90,12 @@ class ControllerConnections:
                     _LOG.info("%s:%d is not the controller any more", *address)
                 except DecodeError as error:
                     _LOG.warning("the answer of the controller at %s:%d: %s", *address, error)
+                except SetupError as error:
+                    left_out = self._refusals.admit(0, monotonic_ns())
+                    if left_out is not None:
+                        _LOG.error(
+                            "no connection to the controller at %s:%d: %s%s", *address, error, left_out
+                        )
                 except OSError as error:
                     _LOG.info("no answer of the controller at %s:%d: %s", *address, error)
             if once:
@@ -131,7 +143,7 @@ class ControllerConnections:
 
     def _connect(self, address: Address) -> PeerConnection:
         """Return a new connection. Raises OSError."""
-        connection = PeerConnection(address, self._client_id)
+        connection = PeerConnection(address, self._client_id, security=self._security)
         with self._lock:
             self._open.add(connection)
             stopped = self._stopped.is_set()

@@ -18,6 +18,7 @@ from typing import Any, Final, Generic, TypeVar
 from ctrlchan.errors import CtrlchanError, ErrorCode, KafkaError
 from ctrlchan.peers.connection import Address, PeerConnection
 from ctrlchan.peers.requests import Answer, OutgoingRequest
+from ctrlchan.peers.security import PeerSecurity
 from ctrlchan.server.api_names import api_name
 
 __all__ = ["PeerRequest", "PeerThreads"]
@@ -51,7 +52,7 @@ class PeerThreads:
     ``name``: begins the names of the threads, which the node's number ends. ``client_id``: in request
     headers. ``find_address`` returns where a node listens, or None. ``next_request`` returns the request that
     a node gets now, or None; the node's thread calls it when ``wake`` was called, and after each answer.
-    ``timeout``: seconds that an answer may take.
+    ``timeout``: seconds that an answer may take. ``security``: of the connections; None for PLAINTEXT.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class PeerThreads:
         timeout: float,
         *,
         idle_seconds: float = _IDLE_SECONDS,
+        security: PeerSecurity | None = None,
     ) -> None:
         self._name = name
         self._client_id = client_id.encode()
@@ -70,6 +72,7 @@ class PeerThreads:
         self._next_request = next_request
         self._timeout = timeout
         self._idle_seconds = idle_seconds
+        self._security = security
         #: Guards the threads and what each of them waits for.
         self._lock = threading.Lock()
         self._threads: dict[int, _PeerThread] = {}
@@ -92,6 +95,7 @@ class PeerThreads:
                     self._next_request,
                     self._timeout,
                     self._idle_seconds,
+                    self._security,
                 )
                 # It waits for the lock before it does anything. Without a thread the next call tries again.
                 thread.start()
@@ -145,6 +149,7 @@ class _PeerThread(threading.Thread):
         next_request: Callable[[int], PeerRequest[Any] | None],
         timeout: float,
         idle_seconds: float,
+        security: PeerSecurity | None,
     ) -> None:
         super().__init__(name=name, daemon=True)
         self._node = node
@@ -155,6 +160,7 @@ class _PeerThread(threading.Thread):
         self._next_request = next_request
         self._timeout = timeout
         self._idle_seconds = idle_seconds
+        self._security = security
         self._woken = False
         self._ended = False
         self._connection: PeerConnection | None = None
@@ -257,7 +263,7 @@ class _PeerThread(threading.Thread):
             if connection.address == address:
                 return connection, False
             self._close()
-        connection = PeerConnection(address, self._client_id)
+        connection = PeerConnection(address, self._client_id, security=self._security)
         with self._changed:
             self._connection = connection
             if self._ended:

@@ -2,7 +2,7 @@
 
 ::
 
-    ApiVersions v3 ──(35)──► ApiVersions v0 ──► SaslHandshake v1 ──► SaslAuthenticate v0-2 (once or twice)
+    ApiVersions v3 ──(35)──► ApiVersions v0 ──► SaslHandshake v1 ──► SaslAuthenticate v0-2 (once or more)
                                               └─► SaslHandshake v0 ──► SASL tokens without a header
 
 ApiVersions is asked when the channel negotiates, and before SASL, whose versions it fixes, as Kafka's own
@@ -10,17 +10,18 @@ SaslClientAuthenticator does. One question is out at a time; correlation ids cou
 go on from there. Brokers before Kafka 1.0 have SaslHandshake v0 only: the tokens of SASL follow it without a
 header, each behind its int32 size, and a broker that refuses one closes the connection.
 
-KIP-43 and KIP-152 (SASL), KIP-84 (SCRAM), KIP-511 (ApiVersions v3).
+KIP-43 and KIP-152 (SASL), KIP-368 (authenticating again), KIP-511 (ApiVersions v3).
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator
 from struct import Struct, error
-from typing import Final, Protocol, TypeAlias
+from typing import Final, TypeAlias
 
 from ctrlchan.field_reader import FieldReader, compact
 from ctrlchan.security.failure import ConnectionFailed, Failure
+from ctrlchan.security.mechanisms import MechanismError, client_mechanism
 from ctrlchan.security.settings import SaslSettings
 
 __all__ = ["CONTROL_APIS", "Handshake", "Ranges"]
@@ -46,9 +47,6 @@ _SASL_AUTHENTICATION_FAILED: Final = 58
 
 #: No answer of these is longer than a few KiB.
 _MAX_ANSWER: Final = 1024 * 1024
-#: Kafka makes no SCRAM user with fewer, and none with more than 16,384: a peer that asks for more wants to
-#: keep this process busy, one that asks for fewer wants to guess the password.
-_SCRAM_ITERATIONS: Final = (4_096, 131_072)
 #: A SASL session that lasts longer than 100 years does not end; more would not fit into nanoseconds.
 _MAX_LIFETIME_MS: Final = 100 * 365 * 24 * 3600 * 1000
 #: The longest text of a broker that goes into a log.
@@ -66,17 +64,30 @@ _HEAD: Final = Struct(">hhi")
 class Handshake:
     """One connection's handshake: ``start``, then ``receive`` for all bytes that arrive, until ``done``.
 
-    ``negotiate``: ask for the broker's versions; ``sasl``: authenticate so. Both methods return bytes to
-    send. They raise ConnectionFailed when the broker refuses us, cannot be trusted, or does not follow the
-    protocol.
+    ``negotiate``: ask for the broker's versions; ``sasl``: authenticate so. ``host``: of the broker, for
+    Kerberos. To authenticate once more on a connection (KIP-368), give the ``versions`` that its first
+    handshake found, and the next ``correlation`` id. Both methods return bytes to send. They raise
+    ConnectionFailed when the broker refuses us, cannot be trusted, or does not follow the protocol.
     """
 
-    def __init__(self, client_id: str, *, negotiate: bool, sasl: SaslSettings | None) -> None:
+    def __init__(
+        self,
+        client_id: str,
+        *,
+        negotiate: bool,
+        sasl: SaslSettings | None,
+        host: str = "",
+        versions: Ranges | None = None,
+        correlation: int = 0,
+    ) -> None:
         name = client_id.encode()
         self._client_id = _INT16.pack(len(name)) + name
         self._sasl = sasl
+        self._host = host
+        #: The broker's versions of all APIs, when it was asked.
+        self.versions: Ranges = {} if versions is None else versions
         #: The correlation id of the next request on this connection.
-        self.correlation = 0
+        self.correlation = correlation
         #: The current step, for error messages.
         self.stage = ""
         #: The broker's versions of the control APIs it has, when it was asked.
@@ -126,16 +137,14 @@ class Handshake:
     # -- the steps
 
     def _run(self) -> _Steps:
-        versions: Ranges = {}
-        yield from self._ask_versions(versions)
+        versions = self.versions
+        if not versions:
+            yield from self._ask_versions(versions)
         self.ranges = {api: versions[api] for api in CONTROL_APIS if api in versions}
         if self._sasl is not None:
             handshake_version = yield from self._choose_mechanism(self._sasl, versions)
             version = _NO_HEADER if handshake_version == 0 else _highest(_SASL_AUTHENTICATE, 0, 2, versions)
-            if self._sasl.mechanism == "PLAIN":
-                yield from self._authenticate_plain(self._sasl, version)
-            else:
-                yield from self._authenticate_scram(self._sasl, version)
+            yield from self._exchange_tokens(self._sasl, version)
 
     def _ask_versions(self, versions: Ranges) -> _Steps:
         self.stage = "ApiVersions"
@@ -169,26 +178,16 @@ class Handshake:
             raise ConnectionFailed(Failure.HANDSHAKE, f"SaslHandshake is answered with error code {code}")
         return version
 
-    def _authenticate_plain(self, sasl: SaslSettings, version: int) -> _Steps:
-        """RFC 4616."""
-        self.stage = _stage_of(version, "PLAIN")
-        token = f"\0{sasl.username}\0{sasl.password}".encode()
-        self._token((yield self._authenticate(version, token)), version)
-
-    def _authenticate_scram(self, sasl: SaslSettings, version: int) -> _Steps:
-        """RFC 5802: both sides prove that they have the password."""
-        from scramp import ScramClient, ScramException
-
+    def _exchange_tokens(self, sasl: SaslSettings, version: int) -> _Steps:
+        """Do the exchange of the mechanism."""
         self.stage = _stage_of(version, sasl.mechanism)
         try:
-            client: _Scram = ScramClient([sasl.mechanism], sasl.username, sasl.password)
-            answer = yield self._authenticate(version, client.get_client_first().encode())
-            first = self._token(answer, version).decode()
-            _check_iterations(first)
-            client.set_server_first(first)
-            answer = yield self._authenticate(version, client.get_client_final().encode())
-            client.set_server_final(self._token(answer, version).decode())
-        except ScramException as problem:
+            mechanism = client_mechanism(sasl, self._host)
+            token: bytes | None = mechanism.begin()
+            while token is not None:
+                answer = yield self._authenticate(version, token)
+                token = mechanism.proceed(self._token(answer, version))
+        except MechanismError as problem:
             raise ConnectionFailed(Failure.AUTHENTICATION, self._printable(str(problem))) from None
 
     # -- frames
@@ -228,20 +227,11 @@ class Handshake:
         return token
 
     def _printable(self, text: str) -> str:
-        """Return a broker's text fit for a log line: short, without control characters and the password."""
-        if self._sasl is not None:
-            text = text.replace(self._sasl.password, "********")
+        """Return a broker's text fit for a log line: short, without control characters and secrets."""
+        for secret in () if self._sasl is None else self._sasl.secrets:
+            text = text.replace(secret, "********")
         text = "".join(character if character.isprintable() else " " for character in text)
         return text if len(text) <= _MAX_TEXT else text[:_MAX_TEXT] + "..."
-
-
-class _Scram(Protocol):
-    """The methods of scramp's client that are used."""
-
-    def get_client_first(self) -> str: ...
-    def set_server_first(self, message: str) -> None: ...
-    def get_client_final(self) -> str: ...
-    def set_server_final(self, message: str) -> None: ...
 
 
 def _stage_of(version: int, mechanism: str) -> str:
@@ -260,17 +250,6 @@ def _highest(api: int, lowest: int, highest: int, versions: Ranges) -> int:
         needs = f"{lowest} to {highest}" if lowest < highest else str(lowest)
         raise ConnectionFailed(Failure.HANDSHAKE, f"the broker's versions of {name}: {has}; needed: {needs}")
     return version
-
-
-def _check_iterations(server_first: str) -> None:
-    """Raise ConnectionFailed for a number of iterations that is not allowed, before any of them is done."""
-    value = next((part[2:] for part in server_first.split(",") if part.startswith("i=")), "")
-    least, most = _SCRAM_ITERATIONS
-    if not (value.isascii() and value.isdecimal() and len(value) < 10 and least <= int(value) <= most):
-        raise ConnectionFailed(
-            Failure.AUTHENTICATION,
-            f"the broker asks for a number of SCRAM iterations not in {least} to {most}",
-        )
 
 
 def _foreign(data: bytes) -> str:

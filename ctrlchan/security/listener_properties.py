@@ -13,13 +13,19 @@ from ctrlchan.security.jaas import parse_jaas_config
 from ctrlchan.security.listener_security import ClientAuth, ListenerSecurity
 from ctrlchan.security.settings import TlsSettings
 
-__all__ = ["LOGIN_MODULES", "ListenerProperties", "listener_security"]
+__all__ = ["CLIENT_LOGIN_MODULES", "LOGIN_MODULES", "ListenerProperties", "listener_security"]
 
 #: The login module of each SASL mechanism.
 LOGIN_MODULES: Final = {
     "PLAIN": "PlainLoginModule",
     "SCRAM-SHA-256": "ScramLoginModule",
     "SCRAM-SHA-512": "ScramLoginModule",
+}
+#: The same for those that a client has.
+CLIENT_LOGIN_MODULES: Final = {
+    **LOGIN_MODULES,
+    "OAUTHBEARER": "OAuthBearerLoginModule",
+    "GSSAPI": "Krb5LoginModule",
 }
 _STORE_TYPES: Final = ("PEM", "PKCS12", "JKS")
 _USER: Final = "user_"
@@ -118,7 +124,7 @@ class ListenerProperties:
         for key in (self._prefix + special, special, self._prefix + plain, plain):
             text = self._file.value(key)
             if text is not None:
-                return key, self._parse_jaas(key, text, LOGIN_MODULES[mechanism])
+                return key, self._parse_jaas(key, text, CLIENT_LOGIN_MODULES[mechanism])
         return None
 
     def _parse_jaas(self, key: str, text: str, module: str) -> dict[str, str]:

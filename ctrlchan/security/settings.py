@@ -5,14 +5,29 @@ Plain values; importing this file loads nothing large. No ``repr`` shows a passw
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 from ctrlchan.security.ciphers import openssl_suites
 
-__all__ = ["MECHANISMS", "SCRAM", "SaslSettings", "TlsSettings"]
+__all__ = [
+    "CLIENT_MECHANISMS",
+    "GSSAPI",
+    "MECHANISMS",
+    "OAUTHBEARER",
+    "SCRAM",
+    "SaslSettings",
+    "TlsSettings",
+    "TokenSettings",
+]
 
+OAUTHBEARER: Final = "OAUTHBEARER"
+GSSAPI: Final = "GSSAPI"
+#: With user name and password.
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+#: All that a client can authenticate with.
+CLIENT_MECHANISMS: Final = (*MECHANISMS, OAUTHBEARER, GSSAPI)
 
 #: The library for SCRAM, imported only where it is used.
 SCRAM: Final = "scramp"
@@ -89,28 +104,98 @@ class TlsSettings:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SaslSettings:
-    """How a channel authenticates with SASL.
+class TokenSettings:
+    """Where the tokens of OAUTHBEARER come from: an identity provider, a file, or this process.
 
-    - ``mechanism``: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512 (``sasl.mechanism.inter.broker.protocol``).
-    - ``username``, ``password``: as in ``sasl.jaas.config``. Neither has a default, neither may be empty.
+    - ``endpoint`` (None): URL of the token endpoint (``sasl.oauthbearer.token.endpoint.url``): ``https://``,
+      ``http://``, or ``file:///`` of a file that has the token. None: unsecured tokens, for trying out.
+    - ``client_id``, ``client_secret``, ``scope``: of the grant "client credentials" (``clientId``,
+      ``clientSecret`` and ``scope`` in JAAS).
+    - ``ca_file``, ``truststore_password``: the certificates that sign the endpoint's
+      (``ssl.truststore.location`` and ``ssl.truststore.password`` in JAAS). Default the system's.
+    - ``claims``: of unsecured tokens, without ``iat`` and ``exp``; ``sub`` is the user
+      (``unsecuredLoginStringClaim_sub`` in JAAS).
+    - ``lifetime`` (3600): seconds of unsecured tokens.
+    """
+
+    endpoint: str | None = None
+    client_id: str = ""
+    client_secret: str = field(default="", repr=False)
+    scope: str | None = None
+    ca_file: str | None = None
+    truststore_password: str | None = field(default=None, repr=False)
+    claims: Mapping[str, Any] = field(default_factory=dict)
+    lifetime: int = 3600
+
+    def __post_init__(self) -> None:
+        if self.endpoint is None:
+            if not self.claims.get("sub"):
+                _refuse("claims: an unsecured token needs a user (sub)")
+            if self.lifetime <= 0:
+                _refuse(f"lifetime: {self.lifetime} is not positive")
+        elif not self.endpoint.startswith(("https://", "http://", "file:///")):
+            _refuse(f"endpoint: {self.endpoint!r} is no URL of https, http or file")
+        elif not self.endpoint.startswith("file:") and not (self.client_id and self.client_secret):
+            _refuse("client_id and client_secret: one of them is empty")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SaslSettings:
+    """How a client authenticates with SASL.
+
+    - ``mechanism``: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER or GSSAPI
+      (``sasl.mechanism.inter.broker.protocol``).
+    - ``username``, ``password``: of PLAIN and SCRAM, as in ``sasl.jaas.config``. Neither may be empty.
+    - ``tokens``: of OAUTHBEARER, where its tokens come from.
+    - ``service`` ("kafka"): of GSSAPI, the first part of the brokers' principal
+      (``sasl.kerberos.service.name``).
+    - ``principal``, ``keytab``: of GSSAPI, as in ``sasl.jaas.config``. Without them the tickets of the
+      process's own cache are used. Needs the package gssapi.
+    - ``extensions``: of OAUTHBEARER, sent beside the token.
+    - ``token``: of OAUTHBEARER, the one to send. It is taken from ``tokens`` before a connection is made.
 
     Raises ConfigError, naming the setting, for a value that cannot work.
     """
 
     mechanism: str
-    username: str
-    password: str = field(repr=False)
+    username: str = ""
+    password: str = field(default="", repr=False)
+    tokens: TokenSettings | None = None
+    service: str = "kafka"
+    principal: str | None = None
+    keytab: str | None = None
+    extensions: Mapping[str, str] = field(default_factory=dict, repr=False)
+    token: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        if self.mechanism not in MECHANISMS:
-            _refuse(f"mechanism: {self.mechanism!r} is not {', '.join(MECHANISMS)}")
+        if self.mechanism not in CLIENT_MECHANISMS:
+            _refuse(f"mechanism: {self.mechanism!r} is not {', '.join(CLIENT_MECHANISMS)}")
+        if self.mechanism == OAUTHBEARER:
+            if self.tokens is None and self.token is None:
+                _refuse("tokens: OAUTHBEARER needs them")
+        elif self.mechanism == GSSAPI:
+            if not self.service:
+                _refuse("service: it is empty")
+        else:
+            self._check_password()
+
+    def _check_password(self) -> None:
         if not self.username:
             _refuse("username: it is empty")
         if not self.password:
             _refuse("password: it is empty")
         if self.mechanism == "PLAIN" and "\0" in self.username + self.password:
             _refuse("username and password: PLAIN cannot carry the character U+0000")
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What no log line may have."""
+        return tuple(text for text in (self.password, self.token) if text)
+
+    @property
+    def package(self) -> str | None:
+        """The package that the mechanism needs, or None."""
+        return {"SCRAM-SHA-256": SCRAM, "SCRAM-SHA-512": SCRAM, GSSAPI: "gssapi"}.get(self.mechanism)
 
 
 def _refuse(reason: str) -> NoReturn:

@@ -52,7 +52,7 @@ from ctrlchan.zookeeper.operations import (
     encode_write,
     size_of_read,
 )
-from ctrlchan.zookeeper.settings import ZooKeeperSettings, acl_of
+from ctrlchan.zookeeper.settings import TlsSettings, ZooKeeperSettings, acl_of
 from ctrlchan.zookeeper.watches import SetWatches, Watch, WatchingRead, WatchKind
 
 __all__ = ["Answer", "ConnectionLostError", "ZooKeeperSession"]
@@ -98,7 +98,8 @@ class ZooKeeperSession:
     ``on_connected(new_session)``: there is a connection again; watches go on, and are called for the changes
     meanwhile. ``request_timeout``: seconds that a request may take, None for as long as the session lasts.
 
-    Every method raises ZooKeeperError when the session was closed or the server refuses the credentials.
+    The constructor raises ConfigError for TLS files that cannot be used. Every method raises ZooKeeperError
+    when the session was closed or the server refuses the credentials.
     """
 
     def __init__(
@@ -122,12 +123,7 @@ class ZooKeeperSession:
             connection_retry=dict(_RECONNECT),
             auth_data=[("digest", ":".join(settings.digest))] if settings.digest else None,
             use_ssl=tls is not None,
-            ca=tls.ca if tls else None,
-            certfile=tls.certificate if tls else None,
-            keyfile=tls.key if tls else None,
-            keyfile_password=tls.key_password if tls else None,
-            verify_certs=tls.verify if tls else True,
-            check_hostname=tls.verify_host if tls else False,
+            handler=None if tls is None else _tls_handler(tls),
         )
         self._connection = use_session_connection(
             self._client, self._batches, sasl.options() if sasl else None
@@ -646,6 +642,13 @@ class ZooKeeperSession:
 
     def _path_of(self, chrooted: bytes) -> str:
         return chrooted[len(self._chroot) :].decode()
+
+
+def _tls_handler(tls: TlsSettings) -> Any:
+    # Imported here: few sessions have TLS.
+    from ctrlchan.zookeeper.tls import TlsHandler
+
+    return TlsHandler(tls)
 
 
 class _Reads(MultiRead):

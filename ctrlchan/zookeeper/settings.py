@@ -19,20 +19,26 @@ MAX_REQUEST_BYTES: Final = 0xFFFFF
 
 @dataclass(frozen=True, slots=True)
 class TlsSettings:
-    """TLS to ZooKeeper. Files are PEM.
+    """TLS to ZooKeeper. Files are PEM, PKCS#12 or JKS, which is found out from their content.
 
     ``ca``: certificates that the server's must be signed by, or None for those of the system.
-    ``certificate``, ``key``: those of this client, where the server asks for them (``ssl.clientAuth``).
+    ``certificate``, ``key``: those of this client, where the server asks for them (``ssl.clientAuth``); one
+    file may have both. ``key_password``: of an encrypted key, or of the store that has it.
     """
 
     ca: str | None = None
     certificate: str | None = None
     key: str | None = None
     key_password: str | None = field(default=None, repr=False)
+    truststore_password: str | None = field(default=None, repr=False)
     #: ``zookeeper.ssl.endpoint.identification.algorithm``: the certificate must name the server's host.
     verify_host: bool = True
     #: Whether the server's certificate is verified at all.
     verify: bool = True
+    #: Of TLS (``zookeeper.ssl.enabled.protocols``); none: all that are served.
+    versions: tuple[str, ...] = ()
+    #: By IANA's names (``zookeeper.ssl.cipher.suites``); none: those of OpenSSL.
+    cipher_suites: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

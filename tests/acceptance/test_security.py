@@ -9,9 +9,10 @@ import json
 import shutil
 import subprocess
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from time import sleep
+from time import monotonic, sleep
 from typing import Any
 
 import pytest
@@ -30,8 +31,16 @@ from kazoo.client import KazooClient
 
 from ctrlchan import ChannelConfig, ControllerBrokerRequestBatch, ControllerChannelManager, Outcome
 from ctrlchan._codec import UPDATE_METADATA
+from ctrlchan.config.properties_file import PropertiesFile
 from ctrlchan.errors import ErrorCode
+from ctrlchan.peers.connection import PeerConnection
+from ctrlchan.peers.messages import decode_answer, encode_request
+from ctrlchan.peers.requests import OutgoingRequest
+from ctrlchan.peers.security import PeerSecurity, SetupError
+from ctrlchan.protocol import SecurityProtocol
+from ctrlchan.security.client_properties import client_security
 from ctrlchan.security.failure import Failure
+from ctrlchan.security.listener_properties import ListenerProperties
 from tests.acceptance.clients import TopicView, metadata
 from tests.acceptance.frames import TRUE_HEAD, Row, Topic, control_errors, control_frame
 from tests.acceptance.recordings import target_of
@@ -44,12 +53,24 @@ from tests.kafka.rig import KafkaRig
 from tests.kafka.waiting import wait_until
 from tests.kafka.wire import exchange
 
+DESCRIBE_CLUSTER = OutgoingRequest(
+    60,
+    range(1),
+    0,
+    lambda version: encode_request("describe_cluster", version, include_cluster_authorized_operations=False),
+)
 TOPIC = "secured"
 ASSIGNMENT = {0: [1, 2], 1: [2, 1], 2: [1]}
 PASSWORD = 'a "quoted" \\ s3cret'
 STORE_PASSWORD = "changeit"
 SESSION = 1.5  # s; how long a password is good for on one of the listeners
-LISTENERS = {"SSL": "SSL", "PLAIN": "SASL_PLAINTEXT", "SCRAM": "SASL_SSL", "CONTROLLER": "SASL_SSL"}
+LISTENERS = {
+    "SSL": "SSL",
+    "PLAIN": "SASL_PLAINTEXT",
+    "SCRAM": "SASL_SSL",
+    "TOKENS": "SASL_PLAINTEXT",
+    "CONTROLLER": "SASL_SSL",
+}
 
 
 @dataclass(frozen=True)
@@ -118,6 +139,13 @@ def broker_properties(folder: Path) -> dict[str, str]:
         "listener.name.plain.connections.max.reauth.ms": str(int(SESSION * 1000)),
         "listener.name.plain.sasl.mechanism.inter.broker.protocol": "PLAIN",
         "listener.name.plain.plain.sasl.jaas.config": plain,
+        "listener.name.tokens.sasl.enabled.mechanisms": "OAUTHBEARER",
+        "listener.name.tokens.connections.max.reauth.ms": str(int(SESSION * 1000)),
+        "listener.name.tokens.sasl.mechanism.inter.broker.protocol": "OAUTHBEARER",
+        "listener.name.tokens.oauthbearer.sasl.jaas.config": jaas(
+            "oauthbearer.OAuthBearerLoginModule",
+            ' unsecuredLoginStringClaim_sub="admin" unsecuredLoginLifetimeSeconds="60"',
+        ),
         "listener.name.scram.scram-sha-512.sasl.jaas.config": scram,
         "listener.name.controller.scram-sha-512.sasl.jaas.config": scram,
     }
@@ -199,7 +227,7 @@ def push(secured: Secured, properties: dict[str, str]) -> list[str]:
     return [outcome["outcome"] for outcome in json.loads(words)["outcomes"]]
 
 
-@pytest.mark.parametrize("listener", ["SSL", "PLAIN", "SCRAM"])
+@pytest.mark.parametrize("listener", ["SSL", "PLAIN", "SCRAM", "TOKENS"])
 def test_a_push_over_a_listener(secured: Secured, listener: str) -> None:
     assert push(secured, secured.of(listener)) == ["acknowledged"] * 2
 
@@ -303,6 +331,39 @@ REFUSALS: dict[str, tuple[str, dict[str, str], str]] = {
         f"{Failure.MECHANISM.text}: PLAIN; it has: SCRAM-SHA-512",
     ),
 }
+
+
+def peer(secured: Secured, listener: str, properties: dict[str, str]) -> PeerConnection:
+    """A connection of a node to the first broker, with a node's settings."""
+    entries = ListenerProperties(PropertiesFile.read(properties), listener)
+    security = PeerSecurity(*client_security(entries, SecurityProtocol[LISTENERS[listener]]))
+    address = secured.rig.broker(1).endpoint(listener)
+    return PeerConnection((address.host, address.port), b"peer", security=security)
+
+
+def ask_cluster_id(connection: PeerConnection) -> str:
+    answer = connection.ask(DESCRIBE_CLUSTER, monotonic() + 30)
+    assert answer is not None
+    return str(decode_answer("describe_cluster", *answer).cluster_id)
+
+
+@pytest.mark.parametrize("listener", ["SSL", "PLAIN", "SCRAM", "TOKENS"])
+def test_a_node_asks_over_a_listener(secured: Secured, listener: str) -> None:
+    with closing(peer(secured, listener, secured.properties)) as connection:
+        before = ask_cluster_id(connection)
+        # Of two listeners the session ends meanwhile: it is renewed on its connection.
+        sleep(SESSION + 0.5)
+        assert ask_cluster_id(connection) == before != ""
+
+
+@pytest.mark.parametrize("case", REFUSALS)
+def test_a_node_has_the_brokers_reason(secured: Secured, case: str) -> None:
+    listener, more, words = REFUSALS[case]
+    properties = secured.of(listener, **more)
+    with pytest.raises(SetupError) as raised, closing(peer(secured, listener, properties)) as connection:
+        ask_cluster_id(connection)
+    assert words in str(raised.value)
+    assert "wr0ng" not in str(raised.value)
 
 
 @pytest.mark.parametrize("case", REFUSALS)

@@ -13,7 +13,7 @@ from typing import Any, Final
 from scramp import ScramException, ScramMechanism
 
 from ctrlchan import Broker, Endpoint, SecurityProtocol
-from tests.fault.peer import Peer, _exactly, framed
+from tests.fault.peer import Exchange, Peer, _exactly, framed
 
 __all__ = ["SecurePeer"]
 
@@ -49,6 +49,15 @@ class SecurePeer(Peer):
     client_subjects: list[Any] = field(default_factory=list)
     #: OpenSSL's name of the cipher suite of each connection.
     suites: list[str] = field(default_factory=list)
+    _renewals: dict[int, _Opening] = field(default_factory=dict)
+
+    def renew(self, exchange: Exchange) -> None:
+        """A behaviour: answer SaslHandshake and SaslAuthenticate on a connection that has authenticated."""
+        if exchange.api_key not in (SASL_HANDSHAKE, SASL_AUTHENTICATE):
+            exchange.send(exchange.response())
+            return
+        opening = self._renewals.setdefault(exchange.connection, _Opening(self, exchange.sock))
+        opening.answer_frame(exchange.frame)
 
     @property
     def broker(self) -> Broker:
@@ -96,8 +105,11 @@ class _Opening:
 
     def _answer(self) -> bool:
         """Answer one request; True: it was the last one of the handshake."""
+        return self.answer_frame(_exactly(self._sock, struct.unpack(">i", _exactly(self._sock, 4))[0]))
+
+    def answer_frame(self, data: bytes) -> bool:
+        """Answer one request, without its size field."""
         peer = self._peer
-        data = _exactly(self._sock, struct.unpack(">i", _exactly(self._sock, 4))[0])
         if self._tokens_only:
             code, token, over = self._check(data)
             if code:

@@ -8,10 +8,11 @@ from ctrlchan.config import table
 from ctrlchan.config.properties_file import PropertiesFile
 from ctrlchan.errors import ConfigError
 from ctrlchan.protocol import SECURITY_PROTOCOLS, SecurityProtocol
+from ctrlchan.security.client_properties import ClientSecurity, client_security
 from ctrlchan.security.listener_properties import ListenerProperties, listener_security
 from ctrlchan.security.listener_security import ListenerSecurity
 
-__all__ = ["security_of", "security_protocols"]
+__all__ = ["client_security_of", "security_of", "security_protocols"]
 
 
 def security_protocols(configs: Mapping[str, str], listeners: Iterable[str]) -> dict[str, SecurityProtocol]:
@@ -39,3 +40,10 @@ def security_of(configs: Mapping[str, str], listener: str, protocol: SecurityPro
     security = listener_security(ListenerProperties(PropertiesFile.read(configs), listener), protocol)
     security.check(listener, protocol)
     return security
+
+
+def client_security_of(
+    configs: Mapping[str, str], listener: str, protocol: SecurityProtocol
+) -> ClientSecurity:
+    """Return what connections to other brokers' listeners of this name need. Raises ConfigError."""
+    return client_security(ListenerProperties(PropertiesFile.read(configs), listener), protocol)

@@ -27,6 +27,7 @@ from ctrlchan.peers.connection import Address
 from ctrlchan.peers.messages import decode_answer, encode_request, part
 from ctrlchan.peers.peer_threads import PeerRequest, PeerThreads
 from ctrlchan.peers.requests import Answer, OutgoingRequest
+from ctrlchan.peers.security import PeerSecurity
 from ctrlchan.rate_limit import LogRateLimit
 from ctrlchan.server.afterwards import after_answer
 
@@ -49,7 +50,8 @@ class MarkerSender:
 
     ``find_broker``: as of ``PendingMarkers``, called with the lock of this class. ``find_address`` returns
     where a broker listens, or None. ``timers`` call on a thread of their own; ``run_later`` calls its
-    argument on a thread that holds no lock. ``timeout_ms``: request.timeout.ms.
+    argument on a thread that holds no lock. ``timeout_ms``: request.timeout.ms. ``security``: of the
+    connections; None for PLAINTEXT.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class MarkerSender:
         timers: Timers,
         run_later: Callable[[Callable[[], None]], object],
         timeout_ms: int,
+        security: PeerSecurity | None = None,
     ) -> None:
         self._broker_id = broker_id
         self._appends = appends
@@ -75,6 +78,7 @@ class MarkerSender:
             find_address,
             self._next_request,
             timeout_ms / 1000 + _MARGIN,
+            security=security,
         )
 
     @property

@@ -22,6 +22,7 @@ from ctrlchan.broker.coordinator.transaction.first_batches import ConfirmedParti
 from ctrlchan.broker.coordinator.transaction_verifier import TransactionVerifier
 from ctrlchan.broker.metadata.published_metadata import PublishedMetadata
 from ctrlchan.internal_topics import TRANSACTIONS_TOPIC
+from ctrlchan.peers.security import PeerSecurity
 
 __all__ = ["TransactionService"]
 
@@ -40,7 +41,8 @@ class TransactionService:
 
     Any thread may call every method. `find_partition` returns this broker's replica of a topic's partition,
     or None. `listener`: that other brokers connect to. `complete_groups`: ends the offset commits of
-    transactions. `now_ms` returns milliseconds since 1970.
+    transactions. `now_ms` returns milliseconds since 1970. `security`: of connections to other brokers; None
+    for PLAINTEXT.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class TransactionService:
         listener: str,
         complete_groups: CompleteGroups,
         now_ms: Callable[[], int] = now_ms,
+        security: PeerSecurity | None = None,
     ) -> None:
         self.config = config
         self._metadata = metadata
@@ -83,6 +86,7 @@ class TransactionService:
             self._timers,
             self._run_later,
             config.request_timeout,
+            security,
         )
         self._coordinator = TransactionCoordinator(
             config, self._log, producer_ids, self.markers, FirstBatches(find_partition), self._timers, now_ms
@@ -94,6 +98,7 @@ class TransactionService:
             find_address,
             self._run_later,
             config.request_timeout,
+            security,
         )
         # How many partitions the topic has; 0 until that is known.
         self._partitions = 0

@@ -29,6 +29,7 @@ from ctrlchan.peers.connection import Address
 from ctrlchan.peers.messages import decode_answer, encode_request, part
 from ctrlchan.peers.peer_threads import PeerRequest, PeerThreads
 from ctrlchan.peers.requests import Answer, OutgoingRequest
+from ctrlchan.peers.security import PeerSecurity
 from ctrlchan.rate_limit import LogRateLimit
 
 __all__ = ["TransactionVerifier"]
@@ -69,7 +70,7 @@ class TransactionVerifier:
     ``coordinator`` returns that of this broker. ``find_coordinator`` returns the broker that leads a
     partition of ``__transaction_state``, or None: nobody does. ``find_address`` returns where a broker
     listens, or None. ``run_later`` calls its argument on a thread that holds no lock. ``timeout_ms``:
-    request.timeout.ms.
+    request.timeout.ms. ``security``: of the connections; None for PLAINTEXT.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class TransactionVerifier:
         find_address: Callable[[int], Address | None],
         run_later: Callable[[Callable[[], None]], object],
         timeout_ms: int,
+        security: PeerSecurity | None = None,
     ) -> None:
         self._broker_id = broker_id
         self._run_later = run_later
@@ -95,6 +97,7 @@ class TransactionVerifier:
             find_address,
             self._next_request,
             timeout_ms / 1000,
+            security=security,
         )
         #: Partitions that were refused (``VerificationFailureRate``).
         self.failures = 0

@@ -25,6 +25,7 @@ from ctrlchan.broker.replica._partitions import Partition
 from ctrlchan.errors import ErrorCode, KafkaError
 from ctrlchan.peers.connection import Address, PeerConnection
 from ctrlchan.peers.messages import decode_answer, encode_request, part
+from ctrlchan.peers.security import PeerSecurity, SetupError
 from ctrlchan.rate_limit import LogRateLimit
 from ctrlchan.varints import encode_uvarint
 
@@ -66,7 +67,8 @@ class ReplicaFetchers:
     """The threads that follow leaders for the broker ``broker_id``.
 
     ``find_address`` returns the address of a broker, None while it is not known. It is called without a lock.
-    ``truncate(topic, partition, offset)`` removes the records at the offset and above.
+    ``truncate(topic, partition, offset)`` removes the records at the offset and above. ``security``: of the
+    connections; None for PLAINTEXT.
     """
 
     def __init__(
@@ -75,8 +77,10 @@ class ReplicaFetchers:
         find_address: Callable[[int], Address | None],
         truncate: Callable[[str, int, int], None],
         settings: FetcherSettings | None = None,
+        security: PeerSecurity | None = None,
     ) -> None:
         self._broker_id = broker_id
+        self._security = security
         self._find_address = find_address
         self._truncate = truncate
         self._settings = settings or FetcherSettings()
@@ -94,7 +98,12 @@ class ReplicaFetchers:
             thread = self._threads.get(leader)
             if thread is None:
                 thread = _FetcherThread(
-                    self._broker_id, leader, self._find_address, self._truncate, self._settings
+                    self._broker_id,
+                    leader,
+                    self._find_address,
+                    self._truncate,
+                    self._settings,
+                    self._security,
                 )
                 self._threads[leader] = thread
                 thread.start()
@@ -133,6 +142,7 @@ class _FetcherThread(threading.Thread):
         find_address: Callable[[int], Address | None],
         truncate: Callable[[str, int, int], None],
         settings: FetcherSettings,
+        security: PeerSecurity | None = None,
     ) -> None:
         super().__init__(name=f"fetcher-{leader}", daemon=True)
         self._broker_id = broker_id
@@ -140,6 +150,7 @@ class _FetcherThread(threading.Thread):
         self._find_address = find_address
         self._truncate = truncate
         self._settings = settings
+        self._security = security
         self._failures = LogRateLimit()
         #: Held while the answer for a partition is applied.
         self._changed = threading.Condition()
@@ -190,7 +201,7 @@ class _FetcherThread(threading.Thread):
                     if not self._ended.is_set() and left_out is not None:
                         # The controller replaces a leader that has ended.
                         logger.log(
-                            logging.INFO if isinstance(error, OSError | KafkaError) else logging.WARNING,
+                            _level_of(error),
                             "broker %d: no records from leader %d: %s%s",
                             self._broker_id,
                             self._leader,
@@ -401,7 +412,10 @@ class _FetcherThread(threading.Thread):
         if address is None:
             raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE)
         connection = PeerConnection(
-            address, f"broker-{self._broker_id}-fetcher".encode(), largest_answer=_LARGEST_ANSWER
+            address,
+            f"broker-{self._broker_id}-fetcher".encode(),
+            largest_answer=_LARGEST_ANSWER,
+            security=self._security,
         )
         with self._changed:
             self._connection = connection
@@ -414,6 +428,13 @@ class _FetcherThread(threading.Thread):
             connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
+
+
+def _level_of(error: Exception) -> int:
+    """Return how urgent it is to read of an error."""
+    if isinstance(error, SetupError):
+        return logging.ERROR  # people must mend a password or a certificate
+    return logging.INFO if isinstance(error, OSError | KafkaError) else logging.WARNING
 
 
 def _append(log: Log, records: bytes) -> None:

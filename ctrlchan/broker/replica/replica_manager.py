@@ -25,6 +25,7 @@ from ctrlchan.broker.replica._partitions import Partition, PartitionTable
 from ctrlchan.broker.replica.fetcher import ReplicaFetchers
 from ctrlchan.errors import ErrorCode, KafkaError
 from ctrlchan.peers.connection import Address
+from ctrlchan.peers.security import PeerSecurity
 
 __all__ = ["LeadershipListener", "ReplicaManager"]
 
@@ -69,6 +70,7 @@ class ReplicaManager:
         listeners: Mapping[str, LeadershipListener],
         find_address: Callable[[int], Address | None] = lambda _broker_id: None,
         fetching: FetcherSettings | None = None,
+        security: PeerSecurity | None = None,
     ) -> None:
         self.table = table
         self._broker_id = table.broker_id
@@ -78,7 +80,7 @@ class ReplicaManager:
         self._lock = lock
         self._max_lag_ms = max_lag_ms
         self._listeners = listeners
-        self._fetchers = ReplicaFetchers(self._broker_id, find_address, self._truncate, fetching)
+        self._fetchers = ReplicaFetchers(self._broker_id, find_address, self._truncate, fetching, security)
         self._stopped = threading.Event()
         self._isr_thread = threading.Thread(target=self._shrink_isrs, name="isr-expiration", daemon=True)
 

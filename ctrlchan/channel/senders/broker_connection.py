@@ -210,7 +210,7 @@ class BrokerConnection(SocketDriver):
                     return
                 self.protocol.begin_handshake()
                 self._loop.watch_deadline(self.protocol.deadline)
-                setup = self._setup = security.set_up(connection)
+                setup = self._setup = security.set_up(connection, self._host)
             interest = setup.advance()
         except OSError as problem:
             self._fail(Failure.IO, problem.errno or 0)

@@ -38,10 +38,12 @@ class SecureConnections:
 
         return TlsConnection(address, self._contexts.current(), host, self._contexts.settings)
 
-    def set_up(self, connection: TcpConnection) -> ConnectionSetup:
-        """Begin what must precede requests on this connection."""
+    def set_up(self, connection: TcpConnection, host: str) -> ConnectionSetup:
+        """Begin what must precede requests on this connection to a broker at `host`."""
         credentials = self._credentials
-        handshake = Handshake(credentials.client_id, negotiate=credentials.negotiate, sasl=credentials.sasl)
+        handshake = Handshake(
+            credentials.client_id, negotiate=credentials.negotiate, sasl=credentials.sasl, host=host
+        )
         return ConnectionSetup(connection, handshake)
 
 

@@ -10,7 +10,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ctrlchan.security.settings import SCRAM, SaslSettings, TlsSettings
+from ctrlchan.security.settings import SaslSettings, TlsSettings
 
 __all__ = ["Credentials"]
 
@@ -33,11 +33,16 @@ class Credentials:
     def modules(self) -> list[str]:
         """Return the names of the modules that a sender imports for them."""
         found = [] if self.tls is None else ["ctrlchan.channel.senders.tls"]
-        return [*found, SCRAM] if self.sasl is not None and self.sasl.mechanism != "PLAIN" else found
+        package = None if self.sasl is None else self.sasl.package
+        return found if package is None else [*found, package]
 
     def to_json(self) -> bytes:
         """Return them as the bytes that follow a CREDENTIALS command."""
-        return json.dumps(asdict(self)).encode()
+        given = asdict(self)
+        if self.sasl is not None:
+            # A sender has no use for what the tokens are made of.
+            del given["sasl"]["tokens"]
+        return json.dumps(given).encode()
 
     @staticmethod
     def from_json(data: bytes) -> Credentials:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from os import PathLike
-from pathlib import PurePath
 from typing import Any, Final
 
 from ctrlchan.channel import ChannelConfig
@@ -21,7 +20,7 @@ from ctrlchan.config.setting import Setting
 from ctrlchan.errors import ConfigError
 from ctrlchan.server.listener_settings import listener_settings
 from ctrlchan.zookeeper.client import check_servers
-from ctrlchan.zookeeper.settings import TlsSettings
+from ctrlchan.zookeeper.security_properties import zookeeper_security
 
 __all__ = ["listener_settings", "settings_of"]
 
@@ -36,9 +35,7 @@ def settings_of(
     """
     file = PropertiesFile.read(source)
     settings = file.arguments(_PLAIN)
-    tls = _zookeeper_tls(file)
-    if tls is not None:
-        settings["zookeeper_tls"] = tls
+    settings |= {f"zookeeper_{name}": value for name, value in zookeeper_security(file).items()}
     channel = channel_settings(file, listener)
     if "controller_id" in channel:
         settings["controller_id"] = channel["controller_id"]
@@ -70,7 +67,6 @@ _PLAIN: Final[Mapping[Setting[Any], tuple[str, Callable[[Any], Any] | None]]] = 
     table.ZOOKEEPER_CONNECT: ("zookeeper", _servers),
     table.ZOOKEEPER_SESSION_TIMEOUT_MS: ("zookeeper_session_timeout", _seconds),
     table.ZOOKEEPER_CONNECTION_TIMEOUT_MS: ("zookeeper_connection_timeout", _seconds),
-    table.ZOOKEEPER_SET_ACL: ("zookeeper_set_acl", None),
     table.BROKER_RACK: ("rack", None),
     table.DELETE_TOPIC_ENABLE: ("delete_topics", None),
     table.UNCLEAN_LEADER_ELECTION_ENABLE: ("unclean_leader_election", None),
@@ -80,36 +76,3 @@ _PLAIN: Final[Mapping[Setting[Any], tuple[str, Callable[[Any], Any] | None]]] = 
     table.NUM_PARTITIONS: ("num_partitions", None),
     table.DEFAULT_REPLICATION_FACTOR: ("default_replication_factor", None),
 }
-
-
-# -- ZooKeeper
-
-
-def _zookeeper_tls(file: PropertiesFile) -> TlsSettings | None:
-    """Return the TLS settings of the session (``zookeeper.ssl.*``), or None if TLS is not enabled."""
-    if not file.read_setting(table.ZOOKEEPER_SSL_CLIENT_ENABLE):
-        return None
-    truststore = _pem_file(file, table.ZOOKEEPER_SSL_TRUSTSTORE_LOCATION, table.ZOOKEEPER_SSL_TRUSTSTORE_TYPE)
-    keystore = _pem_file(file, table.ZOOKEEPER_SSL_KEYSTORE_LOCATION, table.ZOOKEEPER_SSL_KEYSTORE_TYPE)
-    algorithm = file.value(table.ZOOKEEPER_SSL_ENDPOINT_IDENTIFICATION_ALGORITHM.name, empty=True)
-    return TlsSettings(
-        ca=truststore,
-        certificate=keystore,
-        key=keystore,
-        key_password=file.value(table.ZOOKEEPER_SSL_KEYSTORE_PASSWORD.name),
-        verify_host=algorithm is None or algorithm.lower() == "https",
-    )
-
-
-def _pem_file(file: PropertiesFile, location: Setting[str], kind: Setting[str]) -> str | None:
-    """Return where a store is. Raises ConfigError for one that is not of type PEM."""
-    path = file.value(location.name)
-    given = file.value(kind.name) or ("PEM" if path is None else _kind_of(path))
-    if given.upper() != "PEM":
-        file.refuse(location.name, f"only PEM files can be used for ZooKeeper, not {given}")
-    return path
-
-
-def _kind_of(location: str) -> str:
-    """Return the type that Kafka takes a store for by the end of its name."""
-    return {".jks": "JKS", ".p12": "PKCS12", ".pfx": "PKCS12"}.get(PurePath(location).suffix, "PEM")

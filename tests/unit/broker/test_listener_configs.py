@@ -54,7 +54,7 @@ def test_client_auth_of_sasl_ssl_is_the_listeners_own() -> None:
     assert security_of(own, "OUTSIDE", SecurityProtocol.SASL_SSL).client_auth is ClientAuth.REQUESTED
 
 
-def test_what_a_listener_lacks_is_named() -> None:
+def test_a_listener_without_a_certificate_is_named() -> None:
     with pytest.raises(ConfigError, match=r"listener X: SSL needs a certificate \(ssl\.keystore\.\*\)"):
         security_of({}, "X", SecurityProtocol.SSL)
     with pytest.raises(ConfigError, match=r"listener\.name\.x\.ssl\.client\.auth: 'maybe' is not none"):

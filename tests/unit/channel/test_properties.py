@@ -154,11 +154,30 @@ WRONG: dict[str, tuple[dict[str, str], str, str]] = {
         "only one",
     ),
     "mechanism": (
-        SASL | {"sasl.mechanism.inter.broker.protocol": "OAUTHBEARER"},
+        SASL | {"sasl.mechanism.inter.broker.protocol": "CRAM-MD5"},
         "sasl.mechanism.inter.broker.protocol",
-        "OAUTHBEARER is not PLAIN",
+        "CRAM-MD5 is not PLAIN",
     ),
-    "no mechanism": (SASL, "sasl.mechanism.inter.broker.protocol", "GSSAPI is not PLAIN"),
+    "no mechanism": (SASL, "sasl.mechanism.inter.broker.protocol", "pip install gssapi"),
+    "no user of tokens": (
+        SASL
+        | {
+            "sasl.mechanism.inter.broker.protocol": "OAUTHBEARER",
+            "sasl.jaas.config": "x.OAuthBearerLoginModule required;",
+        },
+        "sasl.jaas.config",
+        "an unsecured token needs a user",
+    ),
+    "no secret of tokens": (
+        SASL
+        | {
+            "sasl.mechanism.inter.broker.protocol": "OAUTHBEARER",
+            "sasl.oauthbearer.token.endpoint.url": "https://host/token",
+            "sasl.jaas.config": "x.OAuthBearerLoginModule required clientId=s3cret;",
+        },
+        "sasl.jaas.config",
+        "client_id and client_secret",
+    ),
     "no jaas": (
         SASL | {"sasl.mechanism.inter.broker.protocol": "PLAIN"},
         "plain.sasl.jaas.config",

@@ -148,10 +148,10 @@ def test_tls_to_zookeeper() -> None:
     assert "secret" not in repr(config)
 
 
-def test_stores_of_java_cannot_be_used_for_zookeeper() -> None:
-    key = "zookeeper.ssl.truststore.location"
-    with pytest.raises(ConfigError, match=f"{key}: only PEM files can be used for ZooKeeper, not JKS"):
-        settings_of({"zookeeper.ssl.client.enable": "true", key: "/trust.jks"})
+def test_a_type_of_store_that_nobody_knows() -> None:
+    key = "zookeeper.ssl.truststore"
+    with pytest.raises(ConfigError, match=rf"{key}\.type: 'BKS' is not PEM, PKCS12, JKS"):
+        settings_of({"zookeeper.ssl.client.enable": "true", f"{key}.location": "/t", f"{key}.type": "BKS"})
 
 
 @pytest.mark.parametrize(

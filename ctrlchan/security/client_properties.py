@@ -1,0 +1,70 @@
+"""The keys of ``server.properties`` with which a node connects to a listener: its own side as a client."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import Final, NamedTuple
+
+from ctrlchan.config import table
+from ctrlchan.errors import ConfigError
+from ctrlchan.protocol import SecurityProtocol
+from ctrlchan.security.listener_properties import CLIENT_LOGIN_MODULES, ListenerProperties
+from ctrlchan.security.settings import GSSAPI, OAUTHBEARER, SaslSettings, TlsSettings
+from ctrlchan.security.tokens import token_settings
+
+__all__ = ["ClientSecurity", "client_security"]
+
+_TLS: Final = (SecurityProtocol.SSL, SecurityProtocol.SASL_SSL)
+_SASL: Final = (SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL)
+
+
+class ClientSecurity(NamedTuple):
+    """What connections to a listener need; None for what its security protocol does not have."""
+
+    tls: TlsSettings | None
+    sasl: SaslSettings | None
+
+
+def client_security(properties: ListenerProperties, protocol: SecurityProtocol) -> ClientSecurity:
+    """Return what a node needs to connect to a listener. Raises ConfigError with file, line and key.
+
+    Keys: ``ssl.*``, ``sasl.mechanism.inter.broker.protocol``, and the JAAS entry of that mechanism, which the
+    listener's own side has, too.
+    """
+    return ClientSecurity(
+        properties.tls() if protocol in _TLS else None, _sasl(properties) if protocol in _SASL else None
+    )
+
+
+def _sasl(properties: ListenerProperties) -> SaslSettings:
+    key = table.SASL_MECHANISM_INTER_BROKER_PROTOCOL.name
+    mechanism = properties.value(key) or table.SASL_MECHANISM_INTER_BROKER_PROTOCOL.value
+    if mechanism not in CLIENT_LOGIN_MODULES:
+        properties.refuse(key, f"{mechanism} is not {', '.join(CLIENT_LOGIN_MODULES)}")
+    if mechanism == GSSAPI and find_spec("gssapi") is None:
+        properties.refuse(key, "GSSAPI needs a package: pip install gssapi")
+    found = properties.jaas_options(mechanism)
+    if found is None:
+        key = f"{mechanism.lower()}.{table.SASL_JAAS_CONFIG}"
+        properties.refuse(key, f"it is missing, and {mechanism} needs it (a JVM's JAAS file is not read)")
+    key, options = found
+    try:
+        if mechanism == OAUTHBEARER:
+            endpoint = properties.value(table.SASL_OAUTHBEARER_TOKEN_ENDPOINT_URL.name)
+            tokens, extensions = token_settings(options, endpoint)
+            return SaslSettings(mechanism=mechanism, tokens=tokens, extensions=extensions)
+        if mechanism == GSSAPI:
+            return SaslSettings(
+                mechanism=mechanism,
+                service=properties.value(table.SASL_KERBEROS_SERVICE_NAME.name)
+                or options.get("serviceName", "kafka"),
+                principal=options.get("principal"),
+                keytab=options.get("keyTab"),
+            )
+        return SaslSettings(
+            mechanism=mechanism,
+            username=options.get("username", ""),
+            password=options.get("password", ""),
+        )
+    except (ConfigError, ValueError) as problem:
+        properties.refuse(key, str(problem))

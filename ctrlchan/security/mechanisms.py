@@ -1,0 +1,169 @@
+"""SASL mechanisms, the client's side: tokens in, tokens out.
+
+PLAIN (RFC 4616), SCRAM (RFC 5802, KIP-84), OAUTHBEARER (RFC 7628, KIP-255), GSSAPI (RFC 4752). The libraries
+of SCRAM and GSSAPI are imported where they are used.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Protocol
+
+from ctrlchan.security.settings import GSSAPI, OAUTHBEARER, SaslSettings
+
+__all__ = ["ClientMechanism", "MechanismError", "client_mechanism"]
+
+#: Kafka makes no SCRAM user with fewer, and none with more than 16,384: a peer that asks for more wants to
+#: keep this process busy, one that asks for fewer wants to guess the password.
+_SCRAM_ITERATIONS: Final = (4_096, 131_072)
+#: GSSAPI: no security layer, and no size of its messages.
+_NO_LAYER: Final = b"\x01\0\0\0"
+
+
+class MechanismError(Exception):
+    """The broker cannot be trusted, or we cannot authenticate. The message is for people."""
+
+
+class ClientMechanism(Protocol):
+    """One exchange of tokens. Both methods raise MechanismError."""
+
+    def begin(self) -> bytes:
+        """Return the first token."""
+
+    def proceed(self, challenge: bytes) -> bytes | None:
+        """Return the answer to the broker's token, or None when the exchange is over."""
+
+
+def client_mechanism(sasl: SaslSettings, host: str) -> ClientMechanism:
+    """Return a new exchange with the broker at this host."""
+    if sasl.mechanism == "PLAIN":
+        return _Plain(sasl)
+    if sasl.mechanism == OAUTHBEARER:
+        return _OAuthBearer(sasl)
+    if sasl.mechanism == GSSAPI:
+        return _Gssapi(sasl, host)
+    return _Scram(sasl)
+
+
+class _Plain:
+    """``NUL username NUL password``."""
+
+    def __init__(self, sasl: SaslSettings) -> None:
+        self._sasl = sasl
+
+    def begin(self) -> bytes:
+        return f"\0{self._sasl.username}\0{self._sasl.password}".encode()
+
+    def proceed(self, challenge: bytes) -> bytes | None:
+        return None
+
+
+class _Scram:
+    """Two messages from each side: both prove that they have the password."""
+
+    def __init__(self, sasl: SaslSettings) -> None:
+        from scramp import ScramClient, ScramException
+
+        self._problem: type[Exception] = ScramException
+        try:
+            self._client: Any = ScramClient([sasl.mechanism], sasl.username, sasl.password)
+        except ScramException as problem:
+            raise MechanismError(str(problem)) from None
+        self._has_answered = False
+
+    def begin(self) -> bytes:
+        return bytes(self._client.get_client_first().encode())
+
+    def proceed(self, challenge: bytes) -> bytes | None:
+        message = challenge.decode()
+        try:
+            if self._has_answered:
+                self._client.set_server_final(message)
+                return None
+            _check_iterations(message)
+            self._client.set_server_first(message)
+            self._has_answered = True
+            return bytes(self._client.get_client_final().encode())
+        except self._problem as problem:
+            raise MechanismError(str(problem)) from None
+
+
+def _check_iterations(server_first: str) -> None:
+    """Raise MechanismError for a number of iterations that is not allowed, before any of them is done."""
+    value = next((part[2:] for part in server_first.split(",") if part.startswith("i=")), "")
+    least, most = _SCRAM_ITERATIONS
+    if not (value.isascii() and value.isdecimal() and len(value) < 10 and least <= int(value) <= most):
+        raise MechanismError(f"the broker asks for a number of SCRAM iterations not in {least} to {most}")
+
+
+class _OAuthBearer:
+    """The token of an identity provider. A broker that refuses it says why, and wants one byte more."""
+
+    def __init__(self, sasl: SaslSettings) -> None:
+        self._sasl = sasl
+        self._refusal = ""
+
+    def begin(self) -> bytes:
+        if self._sasl.token is None:
+            raise MechanismError("there is no token")
+        extensions = "".join(f"\x01{name}={value}" for name, value in self._sasl.extensions.items())
+        return f"n,,\x01auth=Bearer {self._sasl.token}{extensions}\x01\x01".encode()
+
+    def proceed(self, challenge: bytes) -> bytes | None:
+        if self._refusal:
+            raise MechanismError(f"the broker refuses the token: {self._refusal}")
+        if not challenge:
+            return None
+        # Its answer is an error, which has the reason once more.
+        self._refusal = challenge.decode(errors="replace")
+        return b"\x01"
+
+
+class _Gssapi:
+    """Kerberos: a ticket for ``service/host``, and no security layer: TLS is for that."""
+
+    def __init__(self, sasl: SaslSettings, host: str) -> None:
+        try:
+            import gssapi
+        except ImportError:
+            raise MechanismError("GSSAPI needs a package: pip install gssapi") from None
+        self._problem: type[Exception] = gssapi.exceptions.GSSError
+        try:
+            name = None
+            if sasl.principal is not None:
+                name = gssapi.Name(sasl.principal, gssapi.NameType.user)
+            store = None if sasl.keytab is None else {"client_keytab": sasl.keytab}
+            credentials = None
+            if name is not None or store is not None:
+                credentials = gssapi.Credentials(name=name, usage="initiate", store=store)
+            self._context: Any = gssapi.SecurityContext(
+                name=gssapi.Name(f"{sasl.service}@{host}", gssapi.NameType.hostbased_service),
+                creds=credentials,
+                mech=gssapi.MechType.kerberos,
+                usage="initiate",
+            )
+        except self._problem as problem:
+            raise MechanismError(str(problem)) from None
+        self._is_over = False
+
+    def begin(self) -> bytes:
+        return self._step(None)
+
+    def proceed(self, challenge: bytes) -> bytes | None:
+        if self._is_over:
+            return None
+        if not self._context.complete:
+            return self._step(challenge)
+        self._is_over = True
+        try:
+            layers = bytes(self._context.unwrap(challenge).message)
+            if len(layers) != 4 or not layers[0] & 1:
+                raise MechanismError("the broker insists on a security layer of GSSAPI")
+            return bytes(self._context.wrap(_NO_LAYER, False).message)
+        except self._problem as problem:
+            raise MechanismError(str(problem)) from None
+
+    def _step(self, challenge: bytes | None) -> bytes:
+        try:
+            return bytes(self._context.step(challenge) or b"")
+        except self._problem as problem:
+            raise MechanismError(str(problem)) from None
