@@ -23,7 +23,7 @@ from ctrlchan.authorizer.acls import (
     ResourcePattern,
     ResourceType,
 )
-from ctrlchan.authorizer.audit_log import log_decision
+from ctrlchan.authorizer.audit_log import log_decision, logs_each_decision
 from ctrlchan.authorizer.interface import Action, Authorizer, DeletedAcl, Requester
 from ctrlchan.config import table
 from ctrlchan.errors import ConfigError, ErrorCode, KafkaError, ZooKeeperError
@@ -115,6 +115,28 @@ class AclAuthorizer(Authorizer):
             log_decision(requester, action, is_allowed)
             decisions.append(is_allowed)
         return decisions
+
+    def allowed_names(
+        self,
+        requester: Requester,
+        operation: Operation,
+        kind: ResourceType,
+        names: Mapping[str, int],
+        *,
+        logs_denied: bool,
+    ) -> set[str] | None:
+        """Return those of the names on which the operation is allowed, or None where each is logged."""
+        if logs_each_decision():
+            return None
+        if requester.principal in self._super_users:
+            return set(names)
+        allowed = self.cache.allowed_names(requester.principal, requester.host, operation, kind, names)
+        if logs_denied and len(allowed) < len(names):
+            for name, references in names.items():
+                if name not in allowed:
+                    action = Action(operation, ResourcePattern(kind, name), references)
+                    log_decision(requester, action, False)
+        return allowed
 
     def authorize_any(self, requester: Requester, operation: Operation, kind: ResourceType) -> bool:
         """Return whether the operation is allowed on at least one resource of a type."""

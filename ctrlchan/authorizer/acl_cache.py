@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from ctrlchan.authorizer.acls import (
@@ -54,6 +54,8 @@ class VersionedAcls(NamedTuple):
     is_damaged: bool = False
 
 
+#: Of so many prefixes the lengths are counted again for each request.
+_FEW: Final = 1_000
 #: Principal, host, operation, permission: an entry as a plain tuple, which is equal to it.
 _Probe = tuple[str, str, Operation, Permission]
 
@@ -80,6 +82,28 @@ class _TypeAcls:
         found = [self.literal.get(ANY_NAME), self.literal.get(name) if name != ANY_NAME else None]
         found += [self.prefixed.get(name[:length]) for length in self.known_lengths if length <= len(name)]
         return [acls.entries for acls in found if acls is not None]
+
+    def named(self, names: set[str], probes: Iterable[_Probe]) -> set[str]:
+        """Return those of the names that have one of these entries."""
+        found: set[str] = set()
+        lengths: set[int] = set()
+        prefixes: list[set[str]] = []
+        for probe in probes:
+            literal = self.literal_names.get(probe)
+            if literal is not None:
+                if ANY_NAME in literal:
+                    return names
+                found |= names & literal
+            prefixed = self.prefixed_names.get(probe)
+            if prefixed is not None:
+                prefixes.append(prefixed)
+                lengths.update(self.known_lengths if len(prefixed) > _FEW else map(len, prefixed))
+        for length in lengths:
+            left = names - found
+            starts = {name: name[:length] for name in left if len(name) >= length}
+            for prefixed in prefixes:
+                found.update(name for name, start in starts.items() if start in prefixed)
+        return found
 
     def put(self, pattern: ResourcePattern, acls: VersionedAcls) -> None:
         patterns = self.of(pattern.pattern_type)
@@ -162,6 +186,20 @@ class AclCache:
             return False
         allowing = _IMPLIED_BY.get(operation, (operation, Operation.ALL))
         return _has(matching, principal, host, allowing, Permission.ALLOW)
+
+    def allowed_names(
+        self, principal: str, host: str, operation: Operation, kind: ResourceType, names: Collection[str]
+    ) -> set[str]:
+        """Return those of the names for which ``is_allowed`` is true: much faster than one by one."""
+        acls = self._types[kind]
+        wanted = set(names)
+        allowing = _IMPLIED_BY.get(operation, (operation, Operation.ALL))
+        with self._lock:
+            allowed = acls.named(wanted, _probes(principal, host, allowing, Permission.ALLOW))
+            if self._allows_without_acls:
+                allowed |= {name for name in wanted - allowed if not acls.matching(name)}
+            denying = _probes(principal, host, (operation, Operation.ALL), Permission.DENY)
+            return allowed - acls.named(allowed, denying)
 
     def is_any_allowed(self, principal: str, host: str, operation: Operation, kind: ResourceType) -> bool:
         """Return whether the ACLs allow an operation on any resource of a type.

@@ -12,10 +12,15 @@ from typing import Final
 from ctrlchan.authorizer.acls import pascal_case
 from ctrlchan.authorizer.interface import Action, Requester
 
-__all__ = ["log_decision"]
+__all__ = ["log_decision", "logs_each_decision"]
 
 _LOG: Final = logging.getLogger("kafka.authorizer.logger")
 _TRACE: Final = 5
+
+
+def logs_each_decision() -> bool:
+    """Return whether the logger takes lines of what is allowed, too."""
+    return _LOG.isEnabledFor(logging.DEBUG)
 
 
 def log_decision(requester: Requester, action: Action, is_allowed: bool) -> None:

@@ -72,6 +72,22 @@ class Authorizer(ABC):
     def authorize(self, requester: Requester, actions: Sequence[Action]) -> Sequence[bool]:
         """Return for each action whether it is allowed."""
 
+    def allowed_names(
+        self,
+        requester: Requester,
+        operation: Operation,
+        kind: ResourceType,
+        names: Mapping[str, int],
+        *,
+        logs_denied: bool,
+    ) -> set[str] | None:
+        """Return those of the names on which the operation is allowed, or None: ``authorize`` is asked.
+
+        ``names``: with the number of references of each; ``logs_denied``: as in Action. An authorizer that
+        decides about many names faster than one by one overrides it.
+        """
+        return None
+
     @abstractmethod
     def authorize_any(self, requester: Requester, operation: Operation, kind: ResourceType) -> bool:
         """Return whether the operation is allowed on at least one resource of a type (KIP-679)."""

@@ -14,9 +14,11 @@ from ctrlchan.broker.replica.isr_changes import AlteredPartition, IsrChange, Isr
 from ctrlchan.errors import KafkaError
 from ctrlchan.peers.connection import Address
 from ctrlchan.peers.controller_connections import ControllerConnections
+from ctrlchan.peers.envelope import envelope
 from ctrlchan.peers.messages import decode_answer, duration, encode_request, part
 from ctrlchan.peers.requests import Answer, OutgoingRequest
 from ctrlchan.peers.security import PeerSecurity
+from ctrlchan.server.request_context import RequestContext
 from ctrlchan.state.brokers import parse_host_port
 
 __all__ = ["ControllerClient", "NewTopic"]
@@ -81,13 +83,25 @@ class ControllerClient:
         self._forwarding.stop()
 
     def forward(
-        self, api_key: int, version: int, *, flexible: bool, body: bytes, timeout: float = _TIMEOUT
+        self,
+        api_key: int,
+        version: int,
+        *,
+        flexible: bool,
+        body: bytes,
+        client_id: bytes | None,
+        context: RequestContext,
+        timeout: float = _TIMEOUT,
     ) -> Future[Answer]:
-        """Send the body of a client's request; return the answer, which has the same version."""
+        """Send the body of a client's request; return the answer, which has the same version.
+
+        It is sent in an Envelope with the client's principal and address. A JVM controller takes none, and
+        gets the request as one of this broker.
+        """
         request = OutgoingRequest(
             api_key, range(version, version + 1), version if flexible else version + 1, lambda _: body
         )
-        return self._forwarding.send(request, timeout)
+        return self._forwarding.send(request, timeout, envelope=envelope(request, client_id, context))
 
     def alter_partition(self, change: IsrChange) -> Future[AlteredPartition]:
         """Ask for another ISR of a partition that this broker leads."""

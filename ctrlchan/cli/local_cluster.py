@@ -122,6 +122,7 @@ def start_cluster(
             options.controller_id,
             zookeeper=zookeeper,
             session_timeout=options.session_timeout,
+            authorizer=options.configs if table.AUTHORIZER_CLASS_NAME.of(options.configs) else None,
             metrics=metrics,
             on_notification=recent,
         )

@@ -32,6 +32,7 @@ from ctrlchan.zookeeper.session import ZooKeeperSession
 from ctrlchan.zookeeper.values import Elected
 
 if TYPE_CHECKING:
+    from ctrlchan.authorizer.interface import Authorizer
     from ctrlchan.controller.server.service import ControllerServer
     from ctrlchan.controller.status.metrics import ControllerMetrics
     from ctrlchan.journal import Journal
@@ -101,6 +102,7 @@ class KafkaController:
         self._cluster_id = ""
         self._endpoints: tuple[Endpoint, ...] = ()
         self._server: ControllerServer | None = None
+        self._authorizer: Authorizer | None = None
         # Notified when a term begins or ends, and when the controller is closed.
         self._term_changed = threading.Condition()
         # The core of the term that those who wait have been woken up for.
@@ -209,6 +211,8 @@ class KafkaController:
             self._loop.close(last)
         if self._server is not None:
             self._server.close()
+        if self._authorizer is not None:
+            self._authorizer.close()
         if self._metrics is not None:
             self._metrics.detach()
         self._session.close()
@@ -414,14 +418,20 @@ class KafkaController:
         if not self.config.listeners:
             return
         # Imported here, because only a controller with listeners needs the message definitions.
+        from ctrlchan.authorizer.loading import make_authorizer
         from ctrlchan.controller.server.service import ControllerServer
 
+        config = self.config
+        self._authorizer = make_authorizer(
+            config.authorizer, config.zookeeper_settings, f"controller-{config.controller_id}"
+        )
         server = ControllerServer(
             self.config,
             self._loop,
             self.current,
             read_cluster_id=lambda: self._cluster_id,
             read_user_config=self._nodes.read_user_config,
+            authorizer=self._authorizer,
         )
         self._endpoints = server.start()
         self._server = server

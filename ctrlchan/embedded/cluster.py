@@ -293,6 +293,7 @@ def _controller(
         default_replication_factor=table.DEFAULT_REPLICATION_FACTOR.of(configs),
         unclean_leader_election=table.UNCLEAN_LEADER_ELECTION_ENABLE.of(configs),
         topic_defaults=topic_defaults(configs.get),
+        authorizer=configs if table.AUTHORIZER_CLASS_NAME.of(configs) else None,
         journal=journal,
         metrics=metrics,
         on_notification=on_notification,

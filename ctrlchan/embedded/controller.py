@@ -41,9 +41,10 @@ class LocalController:
 
     ``controller_id``: an id that no broker has. ``listener``: of the brokers, to connect to.
     ``num_partitions``, ``default_replication_factor``: of topics that are created without.
-    ``topic_defaults``: topic configs that the brokers' settings set. ``journal``: a file that keeps the nodes
-    for the next cluster, or None. ``zookeeper``: its address, or None for nodes in memory.
-    ``session_timeout``: of that ZooKeeper. ``metrics``, ``on_notification``: as for ``KafkaController``.
+    ``topic_defaults``: topic configs that the brokers' settings set. ``authorizer``: its settings.
+    ``journal``: a file that keeps the nodes for the next cluster, or None.
+    ``zookeeper``: its address, or None for nodes in memory. ``session_timeout``: of that ZooKeeper.
+    ``metrics``, ``on_notification``: as for ``KafkaController``.
     With a ZooKeeper metadata show the controller, which brokers ask; else brokers stand for it.
     """
 
@@ -56,6 +57,7 @@ class LocalController:
         default_replication_factor: int = 1,
         unclean_leader_election: bool = False,
         topic_defaults: Mapping[str, str] | None = None,
+        authorizer: Mapping[str, str] | None = None,
         journal: Path | None = None,
         zookeeper: str | None = None,
         session_timeout: float = _SESSION_TIMEOUT,
@@ -78,6 +80,7 @@ class LocalController:
                 default_replication_factor=default_replication_factor,
                 unclean_leader_election=unclean_leader_election,
                 topic_defaults=topic_defaults or {},
+                authorizer=authorizer or {},
             )
             self.controller = KafkaController(config, metrics=metrics, listener=on_notification)
             cleanup.callback(self.controller.close)

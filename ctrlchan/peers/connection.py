@@ -83,13 +83,17 @@ class PeerConnection:
             raise DecodeError(f"{ErrorCode.name_of(error)}", api="ApiVersions", version=0)
         self.versions = {key: (low, high) for key, low, high in _VERSIONS_ENTRY.iter_unpack(entries)}
 
+    def learn_versions(self, deadline: float) -> None:
+        """Ask which versions the other node serves, unless they are known. Raises OSError, DecodeError."""
+        if not self.versions:
+            self.ask_versions(deadline)
+
     def ask(self, request: OutgoingRequest, deadline: float) -> Answer | None:
         """Send a request in the highest version that both sides have; None: there is no such version.
 
         ``deadline``: monotonic seconds. Raises OSError, DecodeError.
         """
-        if not self.versions:
-            self.ask_versions(deadline)
+        self.learn_versions(deadline)
         version = common_version(request, self.versions)
         if version is None:
             return None

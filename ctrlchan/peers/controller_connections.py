@@ -15,10 +15,12 @@ from typing import Final
 
 from ctrlchan.errors import DecodeError, ErrorCode, KafkaError
 from ctrlchan.peers.connection import Address, PeerConnection
+from ctrlchan.peers.envelope import is_taken, unwrapped
 from ctrlchan.peers.messages import is_refused
 from ctrlchan.peers.requests import Answer, OutgoingRequest
 from ctrlchan.peers.security import PeerSecurity, SetupError
 from ctrlchan.rate_limit import LogRateLimit
+from ctrlchan.server.api import CannotAnswer
 from ctrlchan.server.api_names import api_name
 
 __all__ = ["ControllerConnections"]
@@ -52,17 +54,27 @@ class ControllerConnections:
         self._idle: list[PeerConnection] = []
         self._open: set[PeerConnection] = set()
 
-    def send(self, request: OutgoingRequest, timeout: float, *, once: bool = False) -> Future[Answer]:
+    def send(
+        self,
+        request: OutgoingRequest,
+        timeout: float,
+        *,
+        once: bool = False,
+        envelope: OutgoingRequest | None = None,
+    ) -> Future[Answer]:
         """Return the answer to a request.
+
+        ``envelope``: with the request, which is sent in it to a controller that takes it.
 
         A request is sent again when its connection fails or the answer is NOT_CONTROLLER: the metadata still
         named a former controller. ``once``: it is sent once, on a new connection. The future fails with
         KafkaError: REQUEST_TIMED_OUT after ``timeout`` seconds without another answer, UNSUPPORTED_VERSION
-        when the controller serves no version of the request.
+        when the controller serves no version of the request, UNKNOWN_SERVER_ERROR when it refuses the
+        envelope; and with CannotAnswer when it cannot read the request in the envelope.
         """
         deadline = monotonic() + timeout + _MARGIN_SECONDS
         try:
-            return self._executor.submit(self._exchange, request, deadline, once)
+            return self._executor.submit(self._exchange, request, envelope, deadline, once)
         except RuntimeError:  # the executor is shut down
             stopped: Future[Answer] = Future()
             stopped.set_exception(_timed_out())
@@ -79,13 +91,15 @@ class ControllerConnections:
             connection.close()
         self._idle.clear()
 
-    def _exchange(self, request: OutgoingRequest, deadline: float, once: bool) -> Answer:
+    def _exchange(
+        self, request: OutgoingRequest, envelope: OutgoingRequest | None, deadline: float, once: bool
+    ) -> Answer:
         while not self._stopped.is_set() and monotonic() < deadline:
             address = self._find()
             if address is not None:
                 try:
-                    answer = self._try(address, request, deadline, once)
-                    if once or not is_refused(request.api_key, *answer):
+                    answer = self._try(address, request, envelope, deadline, once)
+                    if answer is not None and (once or not is_refused(request.api_key, *answer)):
                         return answer
                     _LOG.info("%s:%d is not the controller any more", *address)
                 except DecodeError as error:
@@ -103,14 +117,28 @@ class ControllerConnections:
             self._stopped.wait(_PAUSE_SECONDS)
         raise _timed_out()
 
-    def _try(self, address: Address, request: OutgoingRequest, deadline: float, on_new: bool) -> Answer:
-        """Send a request once. Raises OSError, DecodeError, KafkaError. ``on_new``: on a new connection."""
+    def _try(
+        self,
+        address: Address,
+        request: OutgoingRequest,
+        envelope: OutgoingRequest | None,
+        deadline: float,
+        on_new: bool,
+    ) -> Answer | None:
+        """Send a request once; return None if this is not the controller and refuses the envelope.
+
+        ``on_new``: on a new connection. Raises OSError, DecodeError, KafkaError, CannotAnswer.
+        """
         connection = None if on_new else self._take(address)
         if connection is None:
             connection = self._connect(address)
-        is_usable = False
+        is_usable = is_wrapped = False
         try:
-            answer = connection.ask(request, deadline)
+            if envelope is not None:
+                connection.learn_versions(deadline)
+                is_wrapped = is_taken(connection.versions)
+            sent = envelope if envelope is not None and is_wrapped else request
+            answer = connection.ask(sent, deadline)
             is_usable = True
         finally:
             self._give_back(connection, is_usable)
@@ -119,7 +147,7 @@ class ControllerConnections:
                 ErrorCode.UNSUPPORTED_VERSION,
                 f"The controller does not serve this version of {api_name(request.api_key)}.",
             )
-        return answer
+        return _unwrapped(request, answer) if is_wrapped else answer
 
     def _take(self, address: Address) -> PeerConnection | None:
         """Return an idle connection to this address, or None."""
@@ -156,6 +184,27 @@ class ControllerConnections:
         with self._lock:
             self._open.discard(connection)
         connection.close()
+
+
+def _unwrapped(request: OutgoingRequest, answer: Answer) -> Answer | None:
+    """Return the answer in the answer to an envelope, or None if it comes from no controller.
+
+    Raises KafkaError, CannotAnswer, DecodeError.
+    """
+    try:
+        return unwrapped(request, answer)
+    except KafkaError as error:
+        if error.code == ErrorCode.NOT_CONTROLLER:
+            return None
+        name = api_name(request.api_key)
+        if error.code == ErrorCode.UNSUPPORTED_VERSION:
+            raise CannotAnswer(f"the controller cannot read {name} in an Envelope") from error
+        _LOG.error(
+            "the controller refuses the Envelope with %s: %s; the broker needs ClusterAction there",
+            name,
+            ErrorCode.name_of(error.code),
+        )
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR) from error
 
 
 def _timed_out() -> KafkaError:

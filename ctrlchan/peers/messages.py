@@ -11,7 +11,7 @@ from kio.schema.index import api_key_map
 from ctrlchan.errors import ErrorCode
 from ctrlchan.server.kio_entities import decode, duration, encode, message_type, part_type
 
-__all__ = ["decode_answer", "duration", "encode_request", "is_refused", "part"]
+__all__ = ["decode_answer", "duration", "encode_request", "is_refused", "part", "says_not_controller"]
 
 _NOT_CONTROLLER: Final = ErrorCode.NOT_CONTROLLER.to_bytes(2)
 
@@ -37,6 +37,13 @@ def is_refused(api_key: int, version: int, body: bytes) -> bool:
     if _NOT_CONTROLLER not in body:
         return False
     return set(_error_codes(decode_answer(api_key_map[api_key], version, body))) == {ErrorCode.NOT_CONTROLLER}
+
+
+def says_not_controller(api_key: int, version: int, body: bytes) -> bool:
+    """Return whether a response says NOT_CONTROLLER of anything. Raises DecodeError."""
+    if _NOT_CONTROLLER not in body:
+        return False
+    return ErrorCode.NOT_CONTROLLER in _error_codes(decode_answer(api_key_map[api_key], version, body))
 
 
 def _error_codes(entity: Any) -> Iterator[int]:

@@ -49,6 +49,7 @@ __all__ = [
     "WRITE_TRANSACTIONAL_ID",
     "Access",
     "AuthorizedAccess",
+    "DecidedAccess",
     "Needs",
     "asks",
     "java_host",
@@ -85,20 +86,22 @@ class Needs(NamedTuple):
     """What an API needs.
 
     ``cluster``: the operation on the cluster without which the whole request is refused
-    (CLUSTER_AUTHORIZATION_FAILED), before its handler sees it. ``asked``: what the handler asks for.
+    (CLUSTER_AUTHORIZATION_FAILED), before its handler sees it; ``refusal``: the text of that error.
+    ``asked``: what the handler asks for.
     """
 
     cluster: Operation | None = None
     asked: frozenset[tuple[Operation, ResourceType]] = frozenset()
+    refusal: str | None = None
 
 
 #: Everybody may use the API.
 NOTHING: Final = Needs()
 
 
-def needs_cluster(operation: Operation) -> Needs:
+def needs_cluster(operation: Operation, refusal: str | None = "The request is not authorized.") -> Needs:
     """Return the need of an API that is refused as a whole without an operation on the cluster."""
-    return Needs(cluster=operation)
+    return Needs(cluster=operation, refusal=refusal)
 
 
 def asks(*asked: tuple[Operation, ResourceType]) -> Needs:
@@ -164,6 +167,33 @@ class Access:
 EVERYTHING: Final = Access()
 
 
+class DecidedAccess(Access):
+    """Answers what another one has answered before: for code that must not wait for an authorizer."""
+
+    is_restricted = True
+
+    def __init__(self, access: Access, asked: Iterable[tuple[Operation, ResourceType, str]]) -> None:
+        self._allowed = {one for one in dict.fromkeys(asked) if access.allows(*one)}
+
+    def allows(
+        self, operation: Operation, kind: ResourceType, name: str, *, references: int = 1, logs: bool = True
+    ) -> bool:
+        return (operation, kind, name) in self._allowed
+
+    def allows_any(self, operation: Operation, kind: ResourceType) -> bool:
+        return any((operation, kind) == one[:2] for one in self._allowed)
+
+    def allowed(
+        self, operation: Operation, kind: ResourceType, names: Iterable[str], *, logs: bool = True
+    ) -> Container[str]:
+        return {name for name in names if (operation, kind, name) in self._allowed}
+
+    def operations(self, kind: ResourceType, name: str) -> int:
+        return sum(
+            1 << operation for operation in supported_operations(kind) if self.allows(operation, kind, name)
+        )
+
+
 class AuthorizedAccess(Access):
     """Asks the authorizer of a broker. An exception of the authorizer denies, and is logged."""
 
@@ -199,6 +229,15 @@ class AuthorizedAccess(Access):
         self, operation: Operation, kind: ResourceType, names: Iterable[str], *, logs: bool = True
     ) -> Container[str]:
         counts = Counter(names)
+        try:
+            together = self.authorizer.allowed_names(
+                self.requester, operation, kind, counts, logs_denied=logs
+            )
+        except Exception:  # noqa: BLE001  (as above)
+            _LOG.exception("the authorizer fails: %s is denied", self.requester.api)
+            return set()
+        if together is not None:
+            return together
         actions = [
             Action(operation, ResourcePattern(kind, name), references, logs_denied=logs)
             for name, references in counts.items()

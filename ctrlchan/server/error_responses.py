@@ -19,6 +19,8 @@ __all__ = ["NamedPartition", "error_response", "named_partitions"]
 
 _TOPIC: Final = ("name", "topic", "topic_name")
 _PARTITION: Final = ("partition_index", "partition", "index", "partition_id")
+#: Parts of responses that have no error, and repeat what was asked all the same.
+_REPEATED: Final = frozenset({"OngoingTopicReassignment", "OngoingPartitionReassignment"})
 #: Fields that say the same in a request and in its response, under one of these names.
 _KEYS: Final = (_TOPIC, _PARTITION, ("group_id",), ("key",), ("transactional_id",))
 #: Arrays of a request that name nothing which is answered.
@@ -38,7 +40,7 @@ class NamedPartition(NamedTuple):
 def error_response(messages: ClientMessages, body: Any, error: KioError, text: str | None = None) -> bytes:
     """Return the bytes of the response to ``body`` with this error. ``text``: for the field of a message."""
     response = "".join(map(str.capitalize, messages.api.split("_"))) + "Response"
-    return messages.encode(_answer(messages.part_type(response), body, error, text))
+    return messages.encode(_answer(messages.part_type(response), body, error, text, is_part=False))
 
 
 def named_partitions(body: Any) -> list[NamedPartition]:
@@ -46,7 +48,7 @@ def named_partitions(body: Any) -> list[NamedPartition]:
     return list(_named(body, None, None))
 
 
-def _answer(entity: Any, asked: Any, error: KioError, text: str | None) -> Any:
+def _answer(entity: Any, asked: Any, error: KioError, text: str | None, *, is_part: bool = True) -> Any:
     values: dict[str, Any] = {}
     for field in _fields(entity):
         if field.kind == "error_code":
@@ -54,10 +56,16 @@ def _answer(entity: Any, asked: Any, error: KioError, text: str | None) -> Any:
         elif field.name == "error_message" and field.nullable:
             values[field.name] = text
         elif field.nested is not None:
-            entries = _entries(asked) if _has_error(field.nested) else ()
+            entries: Iterable[Any] = ()
+            if _is_flat(field.nested):
+                entries = named_partitions(asked)
+            elif _has_error(field.nested) or field.nested.__name__ in _REPEATED:
+                entries = _entries(asked)
             values[field.name] = tuple(_answer(field.nested, one, error, text) for one in entries)
         else:
             value = _same(field.name, asked)
+            if is_part and field.name == "producer_id":
+                value = getattr(asked, field.name, None)
             if value is not None:
                 values[field.name] = value
             elif not field.has_default:
@@ -72,7 +80,9 @@ def _named(asked: Any, topic: str | None, topic_id: bytes | None) -> Iterable[Na
             continue
         name, uuid, partition = _same("topic", one), getattr(one, "topic_id", None), _same("partition", one)
         if partition is not None:
-            yield NamedPartition(topic, topic_id, partition)
+            # Old requests have no topics, but partitions with the name of theirs.
+            own_name = name if topic is None and isinstance(name, str) else topic
+            yield NamedPartition(own_name, topic_id, partition)
         elif isinstance(name, str) or uuid is not None:
             own_id = None if uuid is None else uuid.bytes
             yield from list(_named(one, name, own_id)) or [NamedPartition(name, own_id, None)]
@@ -146,6 +156,13 @@ def _has_error(entity: Any) -> bool:
         field.kind == "error_code" or (field.nested is not None and _has_error(field.nested))
         for field in _fields(entity)
     )
+
+
+@cache
+def _is_flat(entity: Any) -> bool:
+    """Return whether a part of a response has both a topic and a partition, unlike parts of requests."""
+    names = {field.name for field in _fields(entity)}
+    return bool(names & {*_TOPIC}) and bool(names & {*_PARTITION}) and _has_error(entity)
 
 
 def _empty(field: _Field) -> Any:

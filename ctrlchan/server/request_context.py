@@ -36,7 +36,8 @@ class RequestContext:
 
     ``listener``: its name. ``client_host``: the peer's IP address. ``connection_id``: a number that is higher
     than those of all connections that the server accepted before. ``principal``: ANONYMOUS without SASL; a
-    client's certificate gives no name.
+    client's certificate gives no name. ``is_forwarded``: a broker has sent the request for a client in an
+    Envelope; principal and address are the client's.
     """
 
     listener: str
@@ -45,6 +46,7 @@ class RequestContext:
     client_port: int
     connection_id: int
     principal: Principal = ANONYMOUS
+    is_forwarded: bool = False
 
     def __str__(self) -> str:
         """Return the peer for log lines, such as ``127.0.0.1:50123 (User:alice)``."""

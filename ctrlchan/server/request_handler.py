@@ -82,8 +82,8 @@ class RequestHandler(Generic[C]):
     """Answers the frames of one broker with the APIs of ``apis``, a table by API key.
 
     ``serve`` is called on the threads that may use ``core``: on any thread where there is a ``lock``, which
-    is held while a handler uses the core. ``executor`` calls the handlers that block;
-    without one ``serve`` does. ``authorizer``: None allows everything.
+    is held while a handler uses the core. ``executor`` calls the handlers that block, and all of them where
+    there is an authorizer; without one ``serve`` does. ``authorizer``: None allows everything.
     """
 
     def __init__(
@@ -152,7 +152,8 @@ class RequestHandler(Generic[C]):
 
     def _call(self, api: Api[C], request: Request) -> Reply | Future[Reply]:
         """Let the API handle the request."""
-        if api.blocks and self._executor is not None:
+        # An authorizer of the user's own may take long.
+        if (api.blocks or self._authorizer is not None) and self._executor is not None:
             return then(self._executor.submit(self._handle, api, request), lambda reply: reply)
         return self._handle(api, request)
 
@@ -231,5 +232,5 @@ def _refusal(api: Api[Any], request: Request) -> Reply | None:
         return None
     messages = ClientMessages(api_key_map[api.key], request.version)
     error = KioError.cluster_authorization_failed
-    text = "The request is not authorized."
+    text = None if api.needs is None else api.needs.refusal
     return Reply(error_response(messages, messages.decode(request), error, text), error_code=error.value)

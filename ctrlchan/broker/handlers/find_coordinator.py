@@ -11,11 +11,9 @@ import logging
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future
-from enum import IntEnum
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from ctrlchan.authorizer.acls import Operation
 from ctrlchan.broker.handlers.auto_create import create_topic
 from ctrlchan.broker.handlers.effects import when_seen
 from ctrlchan.broker.handlers.group_access import coordinator_of
@@ -24,14 +22,9 @@ from ctrlchan.broker.storing_core import StoringCore
 from ctrlchan.errors import ErrorCode
 from ctrlchan.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from ctrlchan.rate_limit import LogRateLimit
-from ctrlchan.server.access import (
-    CLUSTER_ACTION_CLUSTER,
-    DESCRIBE_GROUP,
-    DESCRIBE_TRANSACTIONAL_ID,
-    Access,
-    asks,
-)
+from ctrlchan.server.access import Access
 from ctrlchan.server.api import Api, Reply, Request
+from ctrlchan.server.apis.find_coordinator import NEEDS, SHARES_SINCE, CoordinatorType, refusal_of
 from ctrlchan.server.futures import then
 from ctrlchan.server.kio_messages import ClientMessages, KioError
 
@@ -41,25 +34,15 @@ _LOG = logging.getLogger("ctrlchan.broker")
 _LINES = LogRateLimit()
 
 _SEVERAL_KEYS_SINCE: Final = 4
-#: Share groups have no coordinator yet.
-_SHARES_SINCE: Final = 6
 _NOT_AVAILABLE_TEXT: Final = "The coordinator is not available."
 
 #: Seconds that a client waits for leaders of a topic that it lets be created.
 _ELECTION_SECONDS: Final = 1.0
 
 
-class _Type(IntEnum):
-    """``FindCoordinatorRequest.CoordinatorType``."""
-
-    GROUP = 0
-    TRANSACTION = 1
-    SHARE = 2
-
-
-_TYPES: Final = frozenset(_Type)
+_TYPES: Final = frozenset(CoordinatorType)
 #: The topics whose leaders are the coordinators.
-_TOPICS: Final = {_Type.GROUP: OFFSETS_TOPIC, _Type.TRANSACTION: TRANSACTIONS_TOPIC}
+_TOPICS: Final = {CoordinatorType.GROUP: OFFSETS_TOPIC, CoordinatorType.TRANSACTION: TRANSACTIONS_TOPIC}
 
 
 class _Found(NamedTuple):
@@ -76,7 +59,7 @@ _NOT_AVAILABLE: Final = _Found(ErrorCode.COORDINATOR_NOT_AVAILABLE, _NOT_AVAILAB
 def _handle(core: StoringCore, request: Request) -> Reply | Future[Reply]:
     messages = ClientMessages("find_coordinator", request.version)
     body = messages.decode(request)
-    key_type = getattr(body, "key_type", _Type.GROUP)
+    key_type = getattr(body, "key_type", CoordinatorType.GROUP)
     topic = _TOPICS.get(key_type)
     keys = body.coordinator_keys if request.version >= _SEVERAL_KEYS_SINCE else (body.key,)
     refusals = [_refusal(request.access, request.version, key_type, key) for key in keys]
@@ -96,7 +79,8 @@ def _answer(
     refusals: Sequence[_Found | None],
     _created: object,
 ) -> Reply:
-    is_share = key_type == _Type.SHARE and request.version >= _SHARES_SINCE
+    # Share groups have no coordinator yet.
+    is_share = key_type == CoordinatorType.SHARE and request.version >= SHARES_SINCE
     found = [
         refusal or (_NOT_AVAILABLE if is_share else _find(core, request.context.listener, key_type, key))
         for key, refusal in zip(keys, refusals, strict=True)
@@ -130,7 +114,7 @@ API: Final = Api(
     flexible_from=3,
     handle=_handle,
     locks_core=False,
-    needs=asks(DESCRIBE_GROUP, DESCRIBE_TRANSACTIONAL_ID, CLUSTER_ACTION_CLUSTER),
+    needs=NEEDS,
 )
 
 
@@ -146,25 +130,14 @@ def _fields(found: _Found, message: str) -> dict[str, Any]:
 
 def _refusal(access: Access, version: int, key_type: int, key: str) -> _Found | None:
     """Return the answer to who may not ask for a coordinator."""
-    if key_type == _Type.GROUP and not access.allows(*DESCRIBE_GROUP, key):
-        return _Found(ErrorCode.GROUP_AUTHORIZATION_FAILED, "Group authorization failed.")
-    if key_type == _Type.TRANSACTION and not access.allows(*DESCRIBE_TRANSACTIONAL_ID, key):
-        return _Found(
-            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "Transactional Id authorization failed."
-        )
-    if (
-        key_type == _Type.SHARE
-        and version >= _SHARES_SINCE
-        and not access.allows_cluster(Operation.CLUSTER_ACTION)
-    ):
-        return _Found(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed.")
-    return None
+    error = refusal_of(access, version, key_type, key)
+    return None if error is None else _Found(ErrorCode.known(error.code), error.message)
 
 
 def _find(core: StoringCore, listener: str, key_type: int, key: str) -> _Found:
-    if key_type == _Type.GROUP:
+    if key_type == CoordinatorType.GROUP:
         return _leader_of(core, listener, OFFSETS_TOPIC, coordinator_of(core).partition_for(key))
-    if key_type == _Type.TRANSACTION:
+    if key_type == CoordinatorType.TRANSACTION:
         partition = core.transactions.coordinator.partition_for(key)
         return _leader_of(core, listener, TRANSACTIONS_TOPIC, partition)
     return _Found(ErrorCode.INVALID_REQUEST, f"There are no coordinators of type {key_type}")

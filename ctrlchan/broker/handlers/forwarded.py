@@ -3,7 +3,8 @@
 In Kafka's ZooKeeper mode a client sends them to the controller, and another broker refuses them
 (NOT_CONTROLLER). Here any broker answers, as in KRaft: the controller may be one that clients cannot see. The
 answer waits until the broker's own metadata has the change. What a client may do is decided here
-(``forwarded_access.py``): the controller takes the request for one of the broker's.
+(``forwarded_access.py``), and again by a controller that gets the request in an Envelope, with the client's
+principal and address; any other controller takes it for one of the broker's.
 ``kafka.server.ForwardingManager`` of Kafka 3.9.
 """
 
@@ -34,7 +35,7 @@ from ctrlchan.server.access import (
     asks,
     needs_cluster,
 )
-from ctrlchan.server.api import Api, Reply, Request
+from ctrlchan.server.api import Api, CannotAnswer, Reply, Request
 from ctrlchan.server.apis.lookups import MetadataLookups
 from ctrlchan.server.error_responses import error_response
 from ctrlchan.server.kio_messages import ClientMessages, KioError
@@ -81,6 +82,8 @@ def _forwarded(
             request.version,
             flexible=request.version >= flexible_from,
             body=sent,
+            client_id=request.client_id,
+            context=request.context,
             timeout=timeout,
         )
         reply: Future[Reply] = Future()
@@ -93,6 +96,8 @@ def _forwarded(
                     expected = effect(body, decode_answer(message, request.version, response))
                 if allowed is not None:
                     response = allowed.response(decode_answer(message, request.version, response))
+            except CannotAnswer as error:
+                reply.set_exception(error)
             except CtrlchanError as error:
                 code = error.code if isinstance(error, KafkaError) else KioError.unknown_server_error.value
                 reply.set_result(Reply(error_response(messages, body, KioError(code), str(error)), code))
@@ -179,7 +184,8 @@ APIS: Final[tuple[Api[StoringCore], ...]] = (
         20, "DeleteTopics", "delete_topics", 6, 4, asks(DESCRIBE_TOPIC, DELETE_TOPIC), _deleted, deletions
     ),
     _forwarded(37, "CreatePartitions", "create_partitions", 3, 2, asks(ALTER_TOPIC), _grown, growths),
-    _forwarded(43, "ElectLeaders", "elect_leaders", 2, 2, needs_cluster(Operation.ALTER)),
+    # Kafka's refusal has no text.
+    _forwarded(43, "ElectLeaders", "elect_leaders", 2, 2, needs_cluster(Operation.ALTER, None)),
     _forwarded(
         45,
         "AlterPartitionReassignments",

@@ -1,6 +1,6 @@
 """Which topics of a request for the controller a client may create, delete or change.
 
-The broker authorizes, and forwards what is left: the controller takes the request for one of the broker's.
+The broker authorizes, and forwards what is left: a JVM controller takes the request for one of the broker's.
 The answer has all topics in the order of the request. ``KafkaApis.handleCreateTopicsRequest``,
 ``handleDeleteTopicsRequest`` and ``handleCreatePartitionsRequest`` of Kafka 3.9.
 """
@@ -94,19 +94,23 @@ def creations(_core: StoringCore, messages: ClientMessages, access: Access, body
         messages,
         replace(body, topics=kept) if kept else None,
         "topics",
-        [_without_configs(one, described) for one in denied],
+        [_without_configs(one, described, was_tried=False) for one in denied],
         _places(names),
         lambda result: result.name,
-        lambda result: _without_configs(result, described),
+        lambda result: _without_configs(result, described, was_tried=counts[result.name] == 1),
     )
 
 
-def _without_configs(result: Any, described: Container[str]) -> Any:
-    """Return the result of a new topic without its configs, for a client that may not describe them."""
+def _without_configs(result: Any, described: Container[str], *, was_tried: bool) -> Any:
+    """Return the result of a new topic without its configs, for a client that may not describe them.
+
+    ``was_tried``: the controller has tried to create it; an error of that stands alone.
+    """
     if result.name in described or not hasattr(result, "topic_config_error_code"):
         return result
+    failed = was_tried and result.error_code is not KioError.none
     hidden: dict[str, Any] = {
-        "topic_config_error_code": _DENIED,
+        "topic_config_error_code": KioError.none if failed else _DENIED,
         "num_partitions": _UNKNOWN_SIZE,
         "replication_factor": _UNKNOWN_SIZE,
         "configs": (),

@@ -9,14 +9,13 @@ import logging
 from concurrent.futures import Future
 from typing import Final
 
-from ctrlchan.authorizer.acls import Operation
 from ctrlchan.broker.coordinator.transaction.requests import InitResult, ProducerIdentity
 from ctrlchan.broker.handlers.group_access import milliseconds, when_answered
 from ctrlchan.broker.handlers.transaction_access import for_old_clients
 from ctrlchan.broker.storing_core import StoringCore
 from ctrlchan.errors import ErrorCode, IllegalStateError
-from ctrlchan.server.access import IDEMPOTENT_WRITE_CLUSTER, WRITE_TOPIC, WRITE_TRANSACTIONAL_ID, Access, asks
 from ctrlchan.server.api import Api, Reply, Request
+from ctrlchan.server.apis import init_producer_id
 from ctrlchan.server.kio_messages import ClientMessages, KioError
 
 __all__ = ["API"]
@@ -44,7 +43,7 @@ def _handle(core: StoringCore, request: Request) -> Reply | Future[Reply]:
             error_code=int(error),
         )
 
-    refusal = _refusal(request.access, body.transactional_id)
+    refusal = init_producer_id.refusal_of(request.access, body.transactional_id)
     if refusal is not None:
         return reply(InitResult(refusal))
     if (producer_id == _NO_ID) != (epoch == _NO_EPOCH):
@@ -64,18 +63,6 @@ def _handle(core: StoringCore, request: Request) -> Reply | Future[Reply]:
         return reply(InitResult(ErrorCode.UNKNOWN_SERVER_ERROR))
 
 
-def _refusal(access: Access, transactional_id: str | None) -> ErrorCode | None:
-    """Return the error of a producer that may have no id."""
-    if transactional_id is not None:
-        if not access.allows(*WRITE_TRANSACTIONAL_ID, transactional_id):
-            return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    elif not access.allows_cluster(Operation.IDEMPOTENT_WRITE, logs=False) and not access.allows_any(
-        *WRITE_TOPIC
-    ):
-        return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-    return None
-
-
 API: Final = Api(
     key=22,
     name="InitProducerId",
@@ -84,5 +71,5 @@ API: Final = Api(
     flexible_from=2,
     handle=_handle,
     locks_core=False,
-    needs=asks(WRITE_TRANSACTIONAL_ID, IDEMPOTENT_WRITE_CLUSTER, WRITE_TOPIC),
+    needs=init_producer_id.NEEDS,
 )

@@ -11,19 +11,16 @@ these, too. Kafka denies the topics in between, and producers give their records
 
 from __future__ import annotations
 
-from collections.abc import Container
 from concurrent.futures import Future
 from functools import partial
 from time import monotonic
 from typing import Final
 
-from ctrlchan.authorizer.acls import Operation
 from ctrlchan.broker.handlers.auto_create import create_missing
 from ctrlchan.broker.handlers.effects import when_seen
 from ctrlchan.broker.metadata.metadata_cache import MetadataCache
 from ctrlchan.broker.storing_core import StoringCore
 from ctrlchan.errors import ErrorCode
-from ctrlchan.server.access import CREATE_CLUSTER, CREATE_TOPIC, DESCRIBE_CLUSTER, DESCRIBE_TOPIC, asks
 from ctrlchan.server.api import Api, Reply, Request
 from ctrlchan.server.apis import metadata
 from ctrlchan.server.apis._metadata import MetadataRequest, decode_metadata
@@ -51,9 +48,7 @@ def _answer(core: StoringCore, request: Request, body: MetadataRequest) -> Reply
     missing = [name for name in _missing(core, request, body) if name in described]
     if core.controller is None or not missing:
         return metadata.answer(core, request, body, described)
-    creatable: Container[str] = missing
-    if not request.access.allows_cluster(Operation.CREATE, logs=False):
-        creatable = request.access.allowed(*CREATE_TOPIC, missing)
+    creatable = metadata.creatable(request.access, missing)
     denied = {name: int(ErrorCode.TOPIC_AUTHORIZATION_FAILED) for name in missing if name not in creatable}
     created = create_missing(core, [name for name in missing if name in creatable])
     return then(created, lambda errors: metadata.answer(core, request, body, described, errors | denied))
@@ -87,5 +82,5 @@ API: Api[StoringCore] = Api(
     flexible_from=9,
     handle=_handle,
     locks_core=False,
-    needs=asks(DESCRIBE_TOPIC, CREATE_CLUSTER, CREATE_TOPIC, DESCRIBE_CLUSTER),
+    needs=metadata.CREATING_NEEDS,
 )

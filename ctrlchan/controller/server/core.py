@@ -16,8 +16,9 @@ from ctrlchan.controller.handlers.producer_ids import next_block
 from ctrlchan.controller.server.metadata import ControllerMetadata
 from ctrlchan.controller.settings.config import ControllerConfig
 from ctrlchan.errors import ErrorCode, KafkaError, NotControllerError, SessionExpiredError
-from ctrlchan.server.api import CannotAnswer
+from ctrlchan.server.api import Buffers, CannotAnswer
 from ctrlchan.server.futures import then
+from ctrlchan.server.request_context import RequestContext
 from ctrlchan.state import Endpoint
 from ctrlchan.zookeeper.quotas import QuotaEntity
 
@@ -75,7 +76,7 @@ class ServerCore:
     ``endpoint``: the listener's advertised endpoint. ``current``: returns the core of this term, None while
     this is not the controller. ``read_cluster_id``: returns the id of the cluster. Both are thread-safe.
     ``producer_ids``: of all listeners. ``replies``: makes the answers, after the event loop has done what was
-    asked for: the event loop must not wait for that.
+    asked for: the event loop must not wait for that. ``serve``: answers a frame, as the listener does.
     """
 
     def __init__(
@@ -95,11 +96,23 @@ class ServerCore:
         self._read_cluster_id = read_cluster_id
         self.producer_ids = producer_ids
         self._replies = replies
+        #: Set by the server of the listener.
+        self.serve: Callable[[memoryview, RequestContext], Buffers | Future[Buffers]]
 
     @property
     def id(self) -> int:
         """The id of the controller, as that of a broker."""
         return self.config.controller_id
+
+    @property
+    def is_active(self) -> bool:
+        """Whether this is the controller. An API of which Kafka answers NOT_CONTROLLER first asks it."""
+        return self._current() is not None
+
+    @property
+    def is_for_brokers(self) -> bool:
+        """Whether brokers ask the controller on this listener."""
+        return self.config.is_for_brokers(self.endpoint.listener)
 
     def cluster(self) -> ClusterView:
         """Return what clients see of the cluster.

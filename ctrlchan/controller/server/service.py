@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final
 
+from ctrlchan.authorizer.interface import Authorizer
 from ctrlchan.controller.core import ControllerCore
 from ctrlchan.controller.events.event_loop import EventLoop
 from ctrlchan.controller.server.apis.table import served_apis
@@ -41,7 +42,7 @@ class ControllerServer:
     ``loop`` runs what changes the cluster. ``current`` returns the core of this term, or None while this is
     not the controller. ``read_cluster_id`` returns the id of the cluster. ``read_user_config`` returns the
     config of a user in ZooKeeper, or None if there is none; it may take long, and raises CtrlchanError. All
-    three are called on the server's threads.
+    three are called on the server's threads. ``authorizer``: of all requests; None allows everything.
     """
 
     def __init__(
@@ -52,8 +53,10 @@ class ControllerServer:
         *,
         read_cluster_id: Callable[[], str],
         read_user_config: Callable[[str], Mapping[str, str] | None],
+        authorizer: Authorizer | None = None,
     ) -> None:
         self._config = config
+        self._authorizer = authorizer
         self._loop = loop
         self._current = current
         self._read_cluster_id = read_cluster_id
@@ -134,7 +137,8 @@ class ControllerServer:
             self._producer_ids,
             self._replies,
         )
-        handler = RequestHandler(core, served_apis(), executor=self._executor)
+        handler = RequestHandler(core, served_apis(), executor=self._executor, authorizer=self._authorizer)
+        core.serve = handler.serve
         server = Server(
             handler.serve,
             listener.host,

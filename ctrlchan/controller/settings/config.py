@@ -39,6 +39,8 @@ class ControllerConfig:
     - ``announced`` (True): whether brokers and clients see a controller with listeners among the live
       brokers. Where it is not announced, the settings of the brokers have its address.
     - ``listener_security`` (none): of listeners whose security protocol is not PLAINTEXT, by listener name.
+    - ``authorizer`` (none: all is allowed): the settings of the authorizer of requests, under Kafka's keys,
+      ``authorizer.class.name`` among them.
     - ``rack`` (None): needed when the brokers have racks (``broker.rack``).
     - ``delete_topics`` (True): whether topics can be deleted (``delete.topic.enable``).
     - ``unclean_leader_election`` (False): for topics that do not set it
@@ -66,6 +68,7 @@ class ControllerConfig:
     advertised_listeners: tuple[Endpoint, ...] | None = None
     announced: bool = True
     listener_security: Mapping[str, ListenerSecurity] = field(default_factory=dict)
+    authorizer: Mapping[str, str] = field(default_factory=dict, repr=False)
     rack: str | None = None
     delete_topics: bool = True
     unclean_leader_election: bool = False
@@ -114,6 +117,17 @@ class ControllerConfig:
             digest=self.zookeeper_digest,
             set_acl=self.zookeeper_set_acl,
         )
+
+    def is_for_brokers(self, listener: str) -> bool:
+        """Return whether brokers ask the controller on this listener (Kafka: a privileged listener).
+
+        It is the inter-broker or the control-plane listener. The name of an only listener does not matter.
+        """
+        names = (
+            self.channel.inter_broker_listener or self.channel.security_protocol,
+            self.channel.listener_name,
+        )
+        return len(self.listeners) == 1 or listener in names
 
     @property
     def inter_broker_protocol(self) -> str:

@@ -41,6 +41,9 @@ def settings_of(
         settings["controller_id"] = channel["controller_id"]
     settings["channel"] = ChannelConfig(**channel)
     settings |= listener_settings(file)
+    authorizer = _authorizer(file)
+    if authorizer:
+        settings["authorizer"] = authorizer
     defaults = dict(topic_defaults(lambda key: file.parse(key, checked)))
     if defaults:
         settings["topic_defaults"] = defaults
@@ -76,3 +79,23 @@ _PLAIN: Final[Mapping[Setting[Any], tuple[str, Callable[[Any], Any] | None]]] = 
     table.NUM_PARTITIONS: ("num_partitions", None),
     table.DEFAULT_REPLICATION_FACTOR: ("default_replication_factor", None),
 }
+
+
+# -- the authorizer
+
+
+#: Settings of Kafka's own authorizer. One of the user's own gets the whole file.
+_AUTHORIZER: Final[tuple[Setting[Any], ...]] = (
+    table.SUPER_USERS,
+    table.ALLOW_EVERYONE_IF_NO_ACL_FOUND,
+    table.AUTHORIZER_ZOOKEEPER_URL,
+    table.AUTHORIZER_ZOOKEEPER_SESSION_TIMEOUT_MS,
+)
+
+
+def _authorizer(file: PropertiesFile) -> dict[str, str]:
+    """Return what an authorizer is configured with; nothing if the file names none."""
+    if not file.read_setting(table.AUTHORIZER_CLASS_NAME):
+        return {}
+    file.arguments({setting: (setting.name, None) for setting in _AUTHORIZER})
+    return {key: value for key in file.entries if (value := file.value(key)) is not None}

@@ -24,7 +24,7 @@ from ctrlchan.authorizer.acls import (
 )
 from ctrlchan.authorizer.interface import DeletedAcl
 from ctrlchan.errors import DecodeError, ErrorCode, KafkaError
-from ctrlchan.server.access import AuthorizedAccess, needs_cluster
+from ctrlchan.server.access import AuthorizedAccess, asks
 from ctrlchan.server.api import Api, Reply, Request
 from ctrlchan.server.error_responses import error_response
 from ctrlchan.server.kio_messages import ClientMessages, KioError
@@ -173,8 +173,13 @@ def _entry_fields(entry: AccessControlEntry) -> dict[str, Any]:
     }
 
 
-def _handler(message: str, array: str | None, text: str, answer: _Answer) -> Callable[[Any, Request], Reply]:
-    """``array``: the field with the request's filters or ACLs; None if the request itself is one filter."""
+def _handler(
+    operation: Operation, message: str, array: str | None, text: str, answer: _Answer
+) -> Callable[[Any, Request], Reply]:
+    """``operation``: that the client needs on the cluster. ``text``: without an authorizer.
+
+    ``array``: the field with the request's filters or ACLs; None if the request itself is one filter.
+    """
 
     def handle(_: Any, request: Request) -> Reply:
         messages = ClientMessages(message, request.version)
@@ -183,7 +188,10 @@ def _handler(message: str, array: str | None, text: str, answer: _Answer) -> Cal
             if any(getattr(one, name, None) == _UNKNOWN for name in _KINDS):
                 raise DecodeError("an unknown kind of ACL", api=message, version=request.version)
         error = KafkaError(KioError.security_disabled.value, text)
-        if isinstance(request.access, AuthorizedAccess):
+        # After the kinds: Kafka cannot read a request with an unknown one.
+        if not request.access.allows_cluster(operation):
+            error = KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "The request is not authorized.")
+        elif isinstance(request.access, AuthorizedAccess):
             try:
                 return Reply(answer(messages, body, request.access))
             except KafkaError as refused:
@@ -195,7 +203,9 @@ def _handler(message: str, array: str | None, text: str, answer: _Answer) -> Cal
     return handle
 
 
-def _api(key: int, name: str, operation: Operation, handle: Callable[[Any, Request], Reply]) -> Api[Any]:
+def _api(
+    key: int, name: str, operation: Operation, message: str, array: str | None, text: str, answer: _Answer
+) -> Api[Any]:
     # ZooKeeper is written.
     return Api(
         key=key,
@@ -203,10 +213,10 @@ def _api(key: int, name: str, operation: Operation, handle: Callable[[Any, Reque
         lowest=0,
         highest=3,
         flexible_from=2,
-        handle=handle,
+        handle=_handler(operation, message, array, text, answer),
         locks_core=False,
         blocks=True,
-        needs=needs_cluster(operation),
+        needs=asks((operation, ResourceType.CLUSTER)),
     )
 
 
@@ -215,18 +225,27 @@ APIS: Final[tuple[Api[Any], ...]] = (
         29,
         "DescribeAcls",
         Operation.DESCRIBE,
-        _handler("describe_acls", None, "No Authorizer is configured on the broker", _describe),
+        "describe_acls",
+        None,
+        "No Authorizer is configured on the broker",
+        _describe,
     ),
     _api(
         30,
         "CreateAcls",
         Operation.ALTER,
-        _handler("create_acls", "creations", "No Authorizer is configured.", _create),
+        "create_acls",
+        "creations",
+        "No Authorizer is configured.",
+        _create,
     ),
     _api(
         31,
         "DeleteAcls",
         Operation.ALTER,
-        _handler("delete_acls", "filters", "No Authorizer is configured.", _delete),
+        "delete_acls",
+        "filters",
+        "No Authorizer is configured.",
+        _delete,
     ),
 )

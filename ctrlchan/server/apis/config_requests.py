@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol
 
+from ctrlchan.authorizer.acls import CLUSTER_NAME
 from ctrlchan.authorizer.acls import Operation as AclOperation
 from ctrlchan.config.changes import (
     Change,
@@ -20,12 +21,12 @@ from ctrlchan.config.changes import (
     replace_topic,
 )
 from ctrlchan.errors import ErrorCode, KafkaError
-from ctrlchan.server.access import ALTER_CONFIGS_TOPIC, Access
+from ctrlchan.server.access import ALTER_CONFIGS_CLUSTER, ALTER_CONFIGS_TOPIC, Access, DecidedAccess
 from ctrlchan.server.api import Reply
 from ctrlchan.server.kio_messages import ClientMessages
 from ctrlchan.server.result_fields import error_fields
 
-__all__ = ["change_configs", "reply_to"]
+__all__ = ["change_configs", "decided_access", "reply_to"]
 
 #: ``ConfigResource.Type``.
 _TOPIC: Final = 2
@@ -75,6 +76,17 @@ def change_configs(
         return None
 
     return [error_of(resource) for resource in body.resources]
+
+
+def decided_access(access: Access, body: Any) -> Access:
+    """Return an access that knows what a request of either API needs, and asks nobody."""
+    if not access.is_restricted:
+        return access
+    topics = [one.resource_name for one in body.resources if one.resource_type == _TOPIC]
+    asked = [(*ALTER_CONFIGS_TOPIC, name) for name in topics]
+    if any(one.resource_type == _BROKER for one in body.resources):
+        asked.append((*ALTER_CONFIGS_CLUSTER, CLUSTER_NAME))
+    return DecidedAccess(access, asked)
 
 
 def _check_access(access: Access, kind: int, name: str) -> None:

@@ -131,8 +131,21 @@ class MetadataLookups:
         except KeyError:
             return None
 
-    def view(self, topic_rows: list[int], listener: str) -> MetadataView:
-        """Return a copy of what Metadata needs of these topics, for a client of `listener`."""
+    def names_of(self, topic_rows: list[int]) -> list[str]:
+        """Return the names of topics."""
+        column = self.state.topics.names
+        encoded = [column[row] or b"" for row in topic_rows]
+        # Decoded together: 10,000 names one by one take as long as the rest of a Metadata response.
+        names = b"\n".join(encoded).decode(errors="replace").split("\n")
+        if len(names) == len(encoded):
+            return names
+        return [name.decode(errors="replace") for name in encoded]
+
+    def view(self, topic_rows: list[int], listener: str, names: list[str] | None = None) -> MetadataView:
+        """Return a copy of what Metadata needs of these topics, for a client of `listener`.
+
+        ``names``: of the topics, where they are known already.
+        """
         state = self.state
         columns = state.partitions
         wanted = np.array(topic_rows, dtype=np.int32)
@@ -142,7 +155,7 @@ class MetadataLookups:
         rows = np.repeat(first - (ends - counts), counts) + np.arange(int(counts.sum()))
         assert columns.offline is not None
         return MetadataView(
-            names=[state.topic_name(row) for row in topic_rows],
+            names=self.names_of(topic_rows) if names is None else names,
             topic_ids=[state.topics.ids[row].tobytes() for row in topic_rows],
             starts=[0, *ends.tolist()],
             partition=columns.partition[rows],

@@ -11,16 +11,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from itertools import compress
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from ctrlchan._codec import ListColumn
-from ctrlchan.authorizer.acls import ResourceType
+from ctrlchan.authorizer.acls import Operation, ResourceType
 from ctrlchan.errors import ErrorCode
 from ctrlchan.internal_topics import INTERNAL_TOPICS
 from ctrlchan.protocol import NO_LEADER
-from ctrlchan.server.access import DESCRIBE_CLUSTER, DESCRIBE_TOPIC, asks
+from ctrlchan.server.access import (
+    CREATE_CLUSTER,
+    CREATE_TOPIC,
+    DESCRIBE_CLUSTER,
+    DESCRIBE_TOPIC,
+    Access,
+    asks,
+)
 from ctrlchan.server.api import Api, Reply, Request
 from ctrlchan.server.apis._metadata import (
     MetadataRequest,
@@ -38,7 +46,10 @@ from ctrlchan.topic_names import ZERO_ID, why_invalid
 if TYPE_CHECKING:
     from ctrlchan._codec import Int32
 
-__all__ = ["API", "answer", "described", "missing_topics"]
+__all__ = ["API", "CREATING_NEEDS", "answer", "creatable", "described", "missing_topics"]
+
+#: Of a server that lets topics be created.
+CREATING_NEEDS: Final = asks(DESCRIBE_TOPIC, CREATE_CLUSTER, CREATE_TOPIC, DESCRIBE_CLUSTER)
 
 _TOPIC_ID_REQUESTS_SINCE = 12
 _LISTENER_NOT_FOUND_SINCE = 6  # before: LEADER_NOT_AVAILABLE
@@ -90,13 +101,20 @@ def described(core: ClusterCore, request: Request, body: MetadataRequest) -> Con
         return request.access.allowed(*DESCRIBE_TOPIC, ())
     with core.metadata.state.lock:
         if body.topics is None:
-            names = [core.metadata.state.topic_name(row) for row in core.metadata.topic_rows()]
+            names = core.metadata.names_of(core.metadata.topic_rows())
         else:
             ids = [topic_id for topic_id, _ in body.topics if topic_id != ZERO_ID]
             known = (core.metadata.topic_name(topic_id) for topic_id in ids)
             asked = known if ids else (name for _, name in body.topics)
             names = [name for name in asked if name is not None]
     return request.access.allowed(*DESCRIBE_TOPIC, dict.fromkeys(names), logs=body.topics is not None)
+
+
+def creatable(access: Access, missing: Sequence[str]) -> Container[str]:
+    """Return those of the missing topics that the client may create."""
+    if access.allows_cluster(Operation.CREATE, logs=False):
+        return missing
+    return access.allowed(*CREATE_TOPIC, missing)
 
 
 def answer(
@@ -137,9 +155,11 @@ def _look_up(
     topics: list[_Topic]
     if asked is None:
         rows = core.metadata.topic_rows()
-        if request.access.is_restricted:
-            rows = [row for row in rows if core.metadata.state.topic_name(row) in described]
-        view = core.metadata.view(rows, listener)
+        names = core.metadata.names_of(rows)
+        if isinstance(described, set) and not described.issuperset(names):
+            seen = [name in described for name in names]
+            rows, names = [*compress(rows, seen)], [*compress(names, seen)]
+        view = core.metadata.view(rows, listener, names)
         topics = [
             (ErrorCode.NONE, name, topic_id, i)
             for i, (name, topic_id) in enumerate(zip(view.names, view.topic_ids, strict=True))

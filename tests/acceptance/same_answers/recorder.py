@@ -89,10 +89,10 @@ class Answer(NamedTuple):
 
 
 class Connection:
-    """A connection to a broker that may have requests without answers."""
+    """A connection to a broker that may have requests without answers. ``host``: the client's address."""
 
-    def __init__(self, address: tuple[str, int]) -> None:
-        self._socket = socket.create_connection(address, timeout=_TIMEOUT)
+    def __init__(self, address: tuple[str, int], host: str | None = None) -> None:
+        self._socket = socket.create_connection(address, _TIMEOUT, None if host is None else (host, 0))
 
     def send(self, frame: bytes) -> None:
         send_frame(self._socket, frame)
@@ -117,13 +117,15 @@ class Broker:
         self.answers: list[Answer] = []
         self.asked: set[tuple[str, int]] = set()
         self._messages = messages
-        self._connection: Connection | None = None
+        #: The address that requests come from; None: any.
+        self.host: str | None = None
+        self._connections: dict[str | None, Connection] = {}
         self._names: dict[tuple[str, object], int] = {}
 
     def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
 
     def connect(self) -> Connection:
         """Return a connection of its own: for requests that wait for one another."""
@@ -200,8 +202,8 @@ class Broker:
         self.asked.add((api, version))
         data = connection.receive()
         if data is None:
-            if connection is self._connection:
-                self.close()
+            if connection is self._connections.get(self.host):
+                self._connections.pop(self.host).close()
             self.answers.append(Answer(label, CLOSED, None))
             return None
         response = self._messages[f"{api}Response"]
@@ -221,10 +223,10 @@ class Broker:
         self.answers.append(Answer(f"{api} v{version} {values}", outcome, None))
 
     def _send(self, frame: bytes) -> Connection:
-        if self._connection is None:
-            self._connection = Connection(self.address)
-        self._connection.send(frame)
-        return self._connection
+        if self.host not in self._connections:
+            self._connections[self.host] = Connection(self.address, self.host)
+        self._connections[self.host].send(frame)
+        return self._connections[self.host]
 
     def _read(self, response: Message, version: int, data: bytes) -> Any:
         is_flexible = version in response.flexible and response.name != "ApiVersionsResponse"

@@ -6,12 +6,16 @@ import logging
 import threading
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ctrlchan.authorizer.acl_authorizer import AclAuthorizer
 from ctrlchan.authorizer.acl_cache import AclCache, VersionedAcls
 from ctrlchan.authorizer.acls import (
+    AccessControlEntry,
     Operation,
     PatternType,
+    Permission,
     ResourceType,
     supported_operations,
 )
@@ -257,6 +261,66 @@ def test_a_decision_sees_the_changes_in_their_order() -> None:
         found.add(cache.is_allowed("User:alice", HOST, READ, ResourceType.TOPIC, "foo"))
     thread.join()
     assert found == {False}
+
+
+NAMES = ["a", "ab", "abc", "b", "*"]
+
+
+@given(
+    patterns=st.dictionaries(
+        st.tuples(st.sampled_from(NAMES), st.sampled_from([PatternType.LITERAL, PatternType.PREFIXED])),
+        st.frozensets(
+            st.builds(
+                AccessControlEntry,
+                st.sampled_from(["User:alice", "User:bob", "User:*"]),
+                st.sampled_from([HOST, "10.0.0.1", "*"]),
+                st.sampled_from([READ, DESCRIBE, ALL]),
+                st.sampled_from([Permission.ALLOW, Permission.DENY]),
+            ),
+            max_size=3,
+        ),
+        max_size=5,
+    ),
+    allows_without_acls=st.booleans(),
+)
+def test_many_names_are_decided_as_one(
+    patterns: dict[tuple[str, PatternType], frozenset[AccessControlEntry]], allows_without_acls: bool
+) -> None:
+    cache = AclCache(allows_without_acls=allows_without_acls)
+    for (name, pattern_type), entries in patterns.items():
+        cache.put(topic(name, pattern_type), VersionedAcls(entries, 0))
+    names = [*NAMES, "abcd", ""]
+    who, kind = ("User:alice", HOST), ResourceType.TOPIC
+    expected = {name for name in names if cache.is_allowed(*who, DESCRIBE, kind, name)}
+    assert cache.allowed_names(*who, DESCRIBE, kind, names) == expected
+
+
+def test_many_prefixes_of_a_principal() -> None:
+    cache = AclCache()
+    for number in range(2_000):
+        cache.put(prefix(f"team-{number:04}-"), VersionedAcls(frozenset((allow(READ),)), 0))
+    asked = ["team-0007-x", "team-7-", "team-1999-", "other"]
+    found = cache.allowed_names("User:x", HOST, READ, ResourceType.TOPIC, asked)
+    assert found == {"team-0007-x", "team-1999-"}
+
+
+def test_many_names_are_logged_as_one(one: AclAuthorizer, caplog: pytest.LogCaptureFixture) -> None:
+    def lines(names: dict[str, int], logs_denied: bool) -> list[str]:
+        caplog.clear()
+        found = one.allowed_names(requester(), READ, ResourceType.TOPIC, names, logs_denied=logs_denied)
+        assert found == {"foo"}
+        return [record.getMessage() for record in caplog.records if record.name == "kafka.authorizer.logger"]
+
+    add(one, FOO, allow(READ))
+    caplog.set_level(logging.INFO, "kafka.authorizer.logger")
+    assert lines({"foo": 1, "bar": 2}, logs_denied=False) == []
+    assert lines({"foo": 1, "bar": 2}, logs_denied=True) == [
+        "Principal = User:alice is Denied Operation = Read from host = 192.168.0.1 on resource ="
+        " Topic:LITERAL:bar for request = Fetch with resourceRefCount = 2"
+    ]
+    # Where what is allowed is logged, too, each is asked for.
+    caplog.set_level(logging.DEBUG, "kafka.authorizer.logger")
+    assert one.allowed_names(requester(), READ, ResourceType.TOPIC, {"foo": 1}, logs_denied=True) is None
 
 
 def test_lengths_of_prefixes_come_and_go() -> None:

@@ -89,3 +89,29 @@ def test_topics_and_partitions_are_named_as_in_the_request() -> None:
     assert named_partitions(example(message("fetch", 17, "request"))) == by_id
     whole_topic = [NamedPartition("text", None, None)]
     assert named_partitions(example(message("delete_topics", 3, "request"))) == whole_topic
+
+
+@pytest.mark.parametrize(
+    ("api", "version"), [("leader_and_isr", 1), ("leader_and_isr", 4), ("stop_replica", 0)]
+)
+def test_flat_answers_name_topics_and_partitions(api: str, version: int) -> None:
+    """Their requests have partitions, or topics with partitions."""
+    body = example(message(api, version, "request"))
+    answer = error_response(ClientMessages(api, version), body, KioError.cluster_authorization_failed)
+    decoded, _ = entity_reader(message(api, version, "response"))(memoryview(answer), 0)
+    [one] = decoded.partition_errors
+    assert (one.topic_name, one.partition_index) == ("text", 3)
+    assert one.error_code is KioError.cluster_authorization_failed
+
+
+def test_answers_repeat_what_was_asked() -> None:
+    markers = example(message("write_txn_markers", 1, "request"))
+    denied = KioError.cluster_authorization_failed
+    answer = error_response(ClientMessages("write_txn_markers", 1), markers, denied)
+    decoded, _ = entity_reader(message("write_txn_markers", 1, "response"))(memoryview(answer), 0)
+    assert [one.producer_id for one in decoded.markers] == [3]
+    asked = example(message("list_partition_reassignments", 0, "request"))
+    answer = error_response(ClientMessages("list_partition_reassignments", 0), asked, denied)
+    decoded, _ = entity_reader(message("list_partition_reassignments", 0, "response"))(memoryview(answer), 0)
+    [topic] = decoded.topics
+    assert (topic.name, [one.partition_index for one in topic.partitions]) == ("text", [3])

@@ -126,6 +126,36 @@ def test_a_listener_on_every_address_is_advertised_by_the_name_of_the_machine(
     ]
 
 
+def test_an_authorizer() -> None:
+    file = {"authorizer.class.name": "package.Own", "super.users": "User:admin", "own.setting": "secret"}
+    config = ControllerConfig(controller_id=1, zookeeper="here:2181", **settings_of(file))
+    assert config.authorizer == file
+    assert "secret" not in repr(config)
+    assert "authorizer" not in settings_of({"super.users": "User:admin"})
+    with pytest.raises(ConfigError, match=r"allow\.everyone\.if\.no\.acl\.found"):
+        settings_of(file | {"allow.everyone.if.no.acl.found": "maybe"})
+
+
+@pytest.mark.parametrize(
+    ("listeners", "settings", "for_brokers"),
+    [
+        ("A://h:1", {}, {"A"}),
+        ("PLAINTEXT://h:1,B://h:2", {}, {"PLAINTEXT"}),
+        ("A://h:1,B://h:2", {"inter.broker.listener.name": "B"}, {"B"}),
+        (
+            "A://h:1,B://h:2,C://h:3",
+            {"inter.broker.listener.name": "B", "control.plane.listener.name": "C"},
+            {"B", "C"},
+        ),
+    ],
+)
+def test_listeners_of_brokers(listeners: str, settings: dict[str, str], for_brokers: set[str]) -> None:
+    names = "A:PLAINTEXT,B:PLAINTEXT,C:PLAINTEXT,PLAINTEXT:PLAINTEXT"
+    file = {"listeners": listeners, "listener.security.protocol.map": names} | settings
+    config = ControllerConfig(controller_id=1, zookeeper="here:2181", **settings_of(file))
+    assert {one.listener for one in config.listeners if config.is_for_brokers(one.listener)} == for_brokers
+
+
 def test_tls_to_zookeeper() -> None:
     settings = settings_of(
         {

@@ -16,7 +16,7 @@ from ctrlchan.controller.server.core import ServerCore
 from ctrlchan.errors import KafkaError
 from ctrlchan.server.access import ALTER_CONFIGS_CLUSTER, ALTER_CONFIGS_TOPIC, asks
 from ctrlchan.server.api import Api, Reply, Request
-from ctrlchan.server.apis.config_requests import change_configs, reply_to
+from ctrlchan.server.apis.config_requests import change_configs, decided_access, reply_to
 from ctrlchan.server.kio_messages import ClientMessages
 
 __all__ = ["ALTER", "INCREMENTAL_ALTER"]
@@ -49,9 +49,10 @@ def _handler(api: str) -> Callable[[ServerCore, Request], Future[Reply]]:
     def handle(core: ServerCore, request: Request) -> Future[Reply]:
         messages = ClientMessages(api, request.version)
         body = messages.decode(request)
+        access = decided_access(request.access, body)
 
         def change(controller: ControllerCore) -> list[KafkaError | None]:
-            return change_configs(_Store(controller), request.access, messages, body)
+            return change_configs(_Store(controller), access, messages, body)
 
         def reply(errors: list[KafkaError | None] | KafkaError) -> Reply:
             if isinstance(errors, KafkaError):

@@ -1,6 +1,6 @@
 """AlterPartitionReassignments (45): starts, replaces and cancels reassignments.
 
-``KafkaApis.handleAlterPartitionReassignmentsRequest`` of Kafka 3.9 without an authorizer; KIP-455.
+``KafkaApis.handleAlterPartitionReassignmentsRequest`` of Kafka 3.9; KIP-455.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """AlterUserScramCredentials (51): sets and deletes credentials of users in ZooKeeper.
 
-``KafkaApis.handleAlterUserScramCredentialsRequest`` of Kafka 3.9 without an authorizer; KIP-554.
+``KafkaApis.handleAlterUserScramCredentialsRequest`` of Kafka 3.9; KIP-554.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from ctrlchan.controller.admin.scram import Deletion, Upsertion, alter_credentia
 from ctrlchan.controller.core import ControllerCore
 from ctrlchan.controller.events.event import ControllerState
 from ctrlchan.controller.server.core import ServerCore
-from ctrlchan.errors import KafkaError
-from ctrlchan.server.access import needs_cluster
+from ctrlchan.errors import ErrorCode, KafkaError
+from ctrlchan.server.access import ALTER_CLUSTER, asks
 from ctrlchan.server.api import Api, Reply, Request
 from ctrlchan.server.kio_messages import ClientMessages
 from ctrlchan.server.result_fields import error_fields
@@ -21,7 +21,7 @@ from ctrlchan.server.result_fields import error_fields
 __all__ = ["API"]
 
 
-def _handle(core: ServerCore, request: Request) -> Future[Reply]:
+def _handle(core: ServerCore, request: Request) -> Reply | Future[Reply]:
     messages = ClientMessages("alter_user_scram_credentials", request.version)
     body = messages.decode(request)
     deletions = [Deletion(user=one.name, mechanism=one.mechanism) for one in body.deletions]
@@ -52,6 +52,10 @@ def _handle(core: ServerCore, request: Request) -> Future[Reply]:
             )
         )
 
+    if not core.is_active:
+        return reply(KafkaError(ErrorCode.NOT_CONTROLLER))
+    if not request.access.allows_cluster(Operation.ALTER):
+        return reply(KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed."))
     return core.call(ControllerState.TOPIC_CHANGE, "AlterUserScramCredentials", alter, reply)
 
 
@@ -62,5 +66,5 @@ API: Api[ServerCore] = Api(
     highest=0,
     flexible_from=0,
     handle=_handle,
-    needs=needs_cluster(Operation.ALTER),
+    needs=asks(ALTER_CLUSTER),
 )

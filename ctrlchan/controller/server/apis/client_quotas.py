@@ -1,7 +1,6 @@
 """DescribeClientQuotas (48) and AlterClientQuotas (49): quotas of users, client ids and IPs in ZooKeeper.
 
-``KafkaApis.handleDescribeClientQuotasRequest`` and ``handleAlterClientQuotasRequest`` of Kafka 3.9 without an
-authorizer; KIP-546.
+``KafkaApis.handleDescribeClientQuotasRequest`` and ``handleAlterClientQuotasRequest`` of Kafka 3.9; KIP-546.
 """
 
 from __future__ import annotations

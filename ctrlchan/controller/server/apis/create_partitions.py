@@ -1,7 +1,7 @@
 """CreatePartitions (37): adds partitions to topics, and answers when they have leaders.
 
-``KafkaApis.handleCreatePartitionsRequest`` and ``DelayedCreatePartitions`` of Kafka 3.9, without an
-authorizer and without quotas.
+``KafkaApis.handleCreatePartitionsRequest`` and ``DelayedCreatePartitions`` of Kafka 3.9, without
+quotas.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from ctrlchan.controller.events.event import ControllerState
 from ctrlchan.controller.server.core import ServerCore
 from ctrlchan.controller.server.leaders import when_led
 from ctrlchan.errors import ErrorCode, KafkaError
+from ctrlchan.server.access import ALTER_TOPIC, asks
 from ctrlchan.server.api import Api, Reply, Request
 from ctrlchan.server.kio_messages import ClientMessages
 from ctrlchan.server.result_fields import error_fields, seconds
@@ -24,7 +25,7 @@ from ctrlchan.server.result_fields import error_fields, seconds
 __all__ = ["API"]
 
 
-def _handle(core: ServerCore, request: Request) -> Future[Reply]:
+def _handle(core: ServerCore, request: Request) -> Reply | Future[Reply]:
     messages = ClientMessages("create_partitions", request.version)
     body = messages.decode(request)
     deadline = monotonic() + seconds(body.timeout)
@@ -43,16 +44,14 @@ def _handle(core: ServerCore, request: Request) -> Future[Reply]:
         if counts[topic.name] == 1
     ]
 
-    def create(controller: ControllerCore) -> dict[str, int | KafkaError]:
-        return create_partitions(controller, topics, validate_only=body.validate_only)
-
     def led(created: dict[str, int | KafkaError] | KafkaError) -> Reply | Future[Reply]:
         results: dict[str, int | KafkaError]
         if isinstance(created, KafkaError):
             results = dict.fromkeys(counts, created)
         else:
+            denied = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "The topic authorization is failed.")
             repeated = KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic in request.")
-            results = {name: created.get(name, repeated) for name in counts}
+            results = {name: repeated if counts[name] > 1 else created.get(name, denied) for name in counts}
         if body.validate_only:
             return reply(results, set())
         changed = {name: result for name, result in results.items() if isinstance(result, int)}
@@ -67,9 +66,23 @@ def _handle(core: ServerCore, request: Request) -> Future[Reply]:
             parts.append(messages.part("CreatePartitionsTopicResult", name=name, **error_fields(error)))
         return Reply(messages.response(results=tuple(parts)))
 
+    if not core.is_active:
+        return led(KafkaError(ErrorCode.NOT_CONTROLLER))
+    alterable = request.access.allowed(*ALTER_TOPIC, [topic.name for topic in topics])
+    allowed = [topic for topic in topics if topic.name in alterable]
+
+    def create(controller: ControllerCore) -> dict[str, int | KafkaError]:
+        return create_partitions(controller, allowed, validate_only=body.validate_only)
+
     return core.call(ControllerState.TOPIC_CHANGE, "CreatePartitions", create, led)
 
 
 API: Api[ServerCore] = Api(
-    key=37, name="CreatePartitions", lowest=0, highest=3, flexible_from=2, handle=_handle
+    key=37,
+    name="CreatePartitions",
+    lowest=0,
+    highest=3,
+    flexible_from=2,
+    handle=_handle,
+    needs=asks(ALTER_TOPIC),
 )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ctrlchan.authorizer.acls import Operation
 from ctrlchan.controller.server.core import ServerCore
-from ctrlchan.server.access import needs_cluster
+from ctrlchan.server.access import DESCRIBE_CLUSTER, asks
 from ctrlchan.server.api import Api, Reply, Request
 from ctrlchan.server.kio_messages import ClientMessages, KioError
 
@@ -16,6 +16,10 @@ __all__ = ["API"]
 
 def _handle(_: ServerCore, request: Request) -> Reply:
     messages = ClientMessages("describe_log_dirs", request.version)
+    messages.decode(request)
+    if not request.access.allows_cluster(Operation.DESCRIBE):
+        error = KioError.cluster_authorization_failed
+        return Reply(messages.response(error_code=error, results=()), error_code=error.value)
     directory = messages.part(
         "DescribeLogDirsResult", error_code=KioError.none, log_dir="(controller)", topics=()
     )
@@ -29,5 +33,5 @@ API: Api[ServerCore] = Api(
     highest=4,
     flexible_from=2,
     handle=_handle,
-    needs=needs_cluster(Operation.DESCRIBE),
+    needs=asks(DESCRIBE_CLUSTER),
 )

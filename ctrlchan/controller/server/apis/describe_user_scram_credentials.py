@@ -1,6 +1,6 @@
 """DescribeUserScramCredentials (50): which users have which credentials, without the credentials.
 
-``ZkAdminManager.describeUserScramCredentials`` of Kafka 3.9 without an authorizer; KIP-554.
+``ZkAdminManager.describeUserScramCredentials`` of Kafka 3.9; KIP-554.
 """
 
 from __future__ import annotations

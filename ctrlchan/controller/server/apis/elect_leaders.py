@@ -1,6 +1,6 @@
 """ElectLeaders (43): elects preferred leaders, or any live replica where there is no leader.
 
-``KafkaApis.handleElectLeaders`` and ``DelayedElectLeader`` of Kafka 3.9, without an authorizer; KIP-183,
+``KafkaApis.handleElectLeaders`` and ``DelayedElectLeader`` of Kafka 3.9; KIP-183,
 KIP-460. The leaders are elected when the event loop has processed the request. When the time limit is over
 then, the answer is that they are late.
 """
@@ -58,7 +58,7 @@ API: Api[ServerCore] = Api(
     highest=2,
     flexible_from=2,
     handle=_handle,
-    needs=needs_cluster(Operation.ALTER),
+    needs=needs_cluster(Operation.ALTER, None),
 )
 
 

@@ -15,18 +15,20 @@ from typing import Any, Final
 from ctrlchan.controller.server.asking import ask_aside, ask_one
 from ctrlchan.controller.server.core import ServerCore
 from ctrlchan.controller.server.metadata import ControllerMetadata
+from ctrlchan.errors import KafkaError
 from ctrlchan.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, coordinator_partition
 from ctrlchan.server.api import Api, Reply, Request
+from ctrlchan.server.apis.find_coordinator import NEEDS, SHARES_SINCE, CoordinatorType, refusal_of
 from ctrlchan.server.apis.lookups import Node
 from ctrlchan.server.kio_messages import ClientMessages, KioError
 
 __all__ = ["API"]
 
 #: ``CoordinatorType`` -> the topic whose partitions are led by the coordinators.
-_TOPICS: Final[Mapping[int, str]] = {0: OFFSETS_TOPIC, 1: TRANSACTIONS_TOPIC}
-_SHARE: Final = 2
-#: Share groups have no coordinator yet.
-_SHARES_SINCE: Final = 6
+_TOPICS: Final[Mapping[int, str]] = {
+    CoordinatorType.GROUP: OFFSETS_TOPIC,
+    CoordinatorType.TRANSACTION: TRANSACTIONS_TOPIC,
+}
 _SEVERAL_KEYS_SINCE: Final = 4
 
 #: The request to a broker: version 1 has the key, with its length, and the type.
@@ -44,19 +46,26 @@ def _handle(core: ServerCore, request: Request) -> Reply:
     topic = _TOPICS.get(key_type)
     several = messages.version >= _SEVERAL_KEYS_SINCE
     keys = body.coordinator_keys if several else (body.key,)
+    refusals = [refusal_of(request.access, messages.version, key_type, key) for key in keys]
     cluster = core.cluster()
     with cluster.metadata.state.lock:
         nodes = {node.id: node for node in cluster.metadata.nodes(request.context.listener)}
         if topic is not None:
             found = [_fields(cluster.metadata, nodes, topic, key) for key in keys]
-        elif key_type == _SHARE and messages.version >= _SHARES_SINCE:
+        elif key_type == CoordinatorType.SHARE and messages.version >= SHARES_SINCE:
+            # Share groups have no coordinator yet.
             found = [_none(KioError.coordinator_not_available)] * len(keys)
         else:
             found = [_none(KioError.invalid_request)] * len(keys)
         is_missing = topic is not None and cluster.metadata.topic_row(topic) is None
-    if is_missing and topic is not None and keys:
+    allowed = [key for key, refusal in zip(keys, refusals, strict=True) if refusal is None]
+    if is_missing and topic is not None and allowed:
         brokers = [node for node in nodes.values() if node.id != core.id]
-        ask_aside(core, topic, partial(_ask, brokers, key_type, keys[0]))
+        ask_aside(core, topic, partial(_ask, brokers, key_type, allowed[0]))
+    found = [
+        fields if refusal is None else _refused(refusal)
+        for fields, refusal in zip(found, refusals, strict=True)
+    ]
     if not several:
         return Reply(messages.response(**found[0]))
     coordinators = (
@@ -67,7 +76,14 @@ def _handle(core: ServerCore, request: Request) -> Reply:
 
 # The event loop may hold the lock of the state for some time.
 API: Api[ServerCore] = Api(
-    key=10, name="FindCoordinator", lowest=0, highest=6, flexible_from=3, handle=_handle, blocks=True
+    key=10,
+    name="FindCoordinator",
+    lowest=0,
+    highest=6,
+    flexible_from=3,
+    handle=_handle,
+    blocks=True,
+    needs=NEEDS,
 )
 
 
@@ -90,6 +106,10 @@ def _fields(metadata: ControllerMetadata, nodes: Mapping[int, Node], topic: str,
 
 def _none(error: KioError) -> dict[str, Any]:
     return {"error_code": error, "error_message": None, "node_id": -1, "host": "", "port": -1}
+
+
+def _refused(error: KafkaError) -> dict[str, Any]:
+    return _none(KioError(error.code)) | {"error_message": error.message}
 
 
 def _ask(brokers: Iterable[Node], key_type: int, key: str) -> None:

@@ -14,6 +14,7 @@ from ctrlchan.controller.events.event import ControllerState
 from ctrlchan.controller.server.core import ServerCore
 from ctrlchan.errors import KafkaError
 from ctrlchan.server.api import Api, Reply, Request
+from ctrlchan.server.apis import init_producer_id
 from ctrlchan.server.kio_messages import ClientMessages, KioError
 
 __all__ = ["API"]
@@ -37,6 +38,9 @@ def _handle(core: ServerCore, request: Request) -> Reply | Future[Reply]:
             return reply(KioError.coordinator_load_in_progress)
         return reply(KioError.none, taken, _FIRST_EPOCH)
 
+    refusal = init_producer_id.refusal_of(request.access, body.transactional_id)
+    if refusal is not None:
+        return reply(KioError(refusal))
     if body.transactional_id is not None:
         return reply(KioError.not_coordinator)
     taken = core.producer_ids.take()
@@ -46,5 +50,11 @@ def _handle(core: ServerCore, request: Request) -> Reply | Future[Reply]:
 
 
 API: Api[ServerCore] = Api(
-    key=22, name="InitProducerId", lowest=0, highest=5, flexible_from=2, handle=_handle
+    key=22,
+    name="InitProducerId",
+    lowest=0,
+    highest=5,
+    flexible_from=2,
+    handle=_handle,
+    needs=init_producer_id.NEEDS,
 )

@@ -1,6 +1,6 @@
 """ListPartitionReassignments (46): the reassignments in progress.
 
-``KafkaApis.handleListPartitionReassignmentsRequest`` of Kafka 3.9 without an authorizer; KIP-455.
+``KafkaApis.handleListPartitionReassignmentsRequest`` of Kafka 3.9; KIP-455.
 """
 
 from __future__ import annotations

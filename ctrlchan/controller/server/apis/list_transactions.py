@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ctrlchan.controller.server.core import ServerCore
+from ctrlchan.server.access import NOTHING
 from ctrlchan.server.api import Api, Reply, Request
 from ctrlchan.server.kio_messages import ClientMessages, KioError
 
@@ -15,5 +16,5 @@ def _handle(_: ServerCore, request: Request) -> Reply:
 
 
 API: Api[ServerCore] = Api(
-    key=66, name="ListTransactions", lowest=0, highest=1, flexible_from=0, handle=_handle
+    key=66, name="ListTransactions", lowest=0, highest=1, flexible_from=0, handle=_handle, needs=NOTHING
 )

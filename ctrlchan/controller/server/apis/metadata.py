@@ -36,15 +36,19 @@ _MOST_TOPICS: Final = 1_000
 def _handle(core: ServerCore, request: Request) -> Reply | Future[Reply]:
     cluster = core.cluster()
     body = decode_metadata(request.frame, request.offset, request.version)
+    described = metadata.described(cluster, request, body)
     with cluster.metadata.state.lock:
         missing = metadata.missing_topics(cluster.metadata, request.version, body)
         nodes = cluster.metadata.nodes(request.context.listener) if missing else ()
-    names = [name for name in missing if why_invalid(name) is None][:_MOST_TOPICS]
+    missing = [name for name in missing if name in described and why_invalid(name) is None]
+    creatable = metadata.creatable(request.access, missing) if missing else ()
+    names = [name for name in missing if name in creatable][:_MOST_TOPICS]
     if names:
         brokers = [node for node in nodes if node.id != core.id]
         # One thread for all topics: clients ask again for those that it does not ask for.
         ask_aside(core, "topics", partial(ask_one, brokers, metadata.API.key, _TO_BROKER, _encode(names)))
-    return metadata.API.handle(cluster, request)
+    # Whether brokers create topics at all is not known here: who may not create one sees that there is none.
+    return metadata.answer(cluster, request, body, described)
 
 
 def _encode(names: Sequence[str]) -> bytes:
@@ -56,5 +60,6 @@ def _encode(names: Sequence[str]) -> bytes:
 
 # The event loop may hold the lock of the state for some time.
 API: Api[ServerCore] = cast(
-    "Api[ServerCore]", replace(cast("Api[Any]", metadata.API), handle=_handle, blocks=True)
+    "Api[ServerCore]",
+    replace(cast("Api[Any]", metadata.API), handle=_handle, blocks=True, needs=metadata.CREATING_NEEDS),
 )

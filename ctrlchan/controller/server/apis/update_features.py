@@ -1,6 +1,6 @@
 """UpdateFeatures (57): changes finalized features.
 
-``KafkaApis.handleUpdateFeatures`` of Kafka 3.9 without an authorizer; KIP-584, KIP-778 (version 1). Kafka's
+``KafkaApis.handleUpdateFeatures`` of Kafka 3.9; KIP-584, KIP-778 (version 1). Kafka's
 own answer in ZooKeeper mode names all features as successful; this one has the result of each feature.
 """
 
@@ -14,8 +14,8 @@ from ctrlchan.controller.core import ControllerCore
 from ctrlchan.controller.events.event import ControllerState
 from ctrlchan.controller.handlers.features import FeatureUpdate, UpdateResult, UpgradeType, update
 from ctrlchan.controller.server.core import ServerCore
-from ctrlchan.errors import KafkaError
-from ctrlchan.server.access import needs_cluster
+from ctrlchan.errors import ErrorCode, KafkaError
+from ctrlchan.server.access import ALTER_CLUSTER, asks
 from ctrlchan.server.api import Api, Reply, Request
 from ctrlchan.server.kio_messages import ClientMessages
 from ctrlchan.server.result_fields import answer_fields
@@ -23,7 +23,7 @@ from ctrlchan.server.result_fields import answer_fields
 __all__ = ["API"]
 
 
-def _handle(core: ServerCore, request: Request) -> Future[Reply]:
+def _handle(core: ServerCore, request: Request) -> Reply | Future[Reply]:
     messages = ClientMessages("update_features", request.version)
     body = messages.decode(request)
     updates = [FeatureUpdate(one.feature, one.max_version_level, _kind(one)) for one in body.feature_updates]
@@ -46,6 +46,8 @@ def _handle(core: ServerCore, request: Request) -> Future[Reply]:
             error_code=result.error,
         )
 
+    if not request.access.allows_cluster(Operation.ALTER):
+        return reply(KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
     return core.call(ControllerState.UPDATE_FEATURES, "UpdateFeatures", change, reply)
 
 
@@ -56,7 +58,7 @@ API: Api[ServerCore] = Api(
     highest=1,
     flexible_from=0,
     handle=_handle,
-    needs=needs_cluster(Operation.ALTER),
+    needs=asks(ALTER_CLUSTER),
 )
 
 

@@ -15,7 +15,6 @@ from kio.serial import entity_reader
 from ctrlchan._codec import UPDATE_METADATA
 from ctrlchan.authorizer.acls import Operation, ResourceType
 from ctrlchan.broker.handlers.table import storing_apis
-from ctrlchan.controller.server.apis.table import served_apis as controller_apis
 from ctrlchan.launch.embedded import EmbeddedBroker
 from ctrlchan.metadata_broker.table import served_apis as metadata_apis
 from ctrlchan.server.access import AuthorizedAccess
@@ -143,14 +142,13 @@ def test_each_api_declares_its_needs(api: Api[Any]) -> None:
     assert (api.name in DENIALS) != (api.name in OPEN or api.key == FETCH)
 
 
-def test_apis_of_a_broker_without_records_and_of_a_controller() -> None:
-    """They have no authorizer yet. An API that declares nothing would be refused."""
-    for apis in (metadata_apis(), controller_apis()):
-        for api in apis.values():
-            if api.key in APIS and api.needs is not None and api.needs.cluster is not None:
-                other = APIS[api.key].needs
-                assert other is not None
-                assert api.needs.cluster == other.cluster or other.asked
+def test_apis_of_a_broker_without_records() -> None:
+    """It has no authorizer. An API that declares nothing would be refused."""
+    for api in metadata_apis().values():
+        if api.key in APIS and api.needs is not None and api.needs.cluster is not None:
+            other = APIS[api.key].needs
+            assert other is not None
+            assert api.needs.cluster == other.cluster or other.asked
 
 
 @pytest.mark.parametrize(("api", "version"), list(versions()))

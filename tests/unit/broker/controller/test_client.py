@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 import threading
+from concurrent.futures import Future
 from contextlib import suppress
 
 import pytest
@@ -17,11 +18,12 @@ from ctrlchan.controller.events.event import ControllerState
 from ctrlchan.embedded.controller import LocalController
 from ctrlchan.errors import ErrorCode, KafkaError
 from ctrlchan.peers.controller_connections import ControllerConnections
-from ctrlchan.peers.requests import OutgoingRequest
+from ctrlchan.peers.requests import Answer, OutgoingRequest
 from tests.kafka.ports import free_port
 from tests.kafka.waiting import wait_until
 from tests.unit.broker.controller.conftest import ClientOf
 from tests.unit.broker.cores import node_of
+from tests.unit.server.contexts import LOCAL_CLIENT
 
 SECONDS = 30.0
 API_VERSIONS, CREATE_TOPICS, ALTER_PARTITION = 18, 19, 56
@@ -96,8 +98,9 @@ class OtherController:
         self._answers = answers or {}
         self._server = socket.create_server(("127.0.0.1", 0))
         self._connections: list[socket.socket] = []
-        #: API key and version of each request.
+        #: API key and version of each request, and the frames.
         self.requests: list[tuple[int, int]] = []
+        self.frames: list[bytes] = []
         self.port: int = self._server.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -112,6 +115,7 @@ class OtherController:
             while size := connection.recv(4, socket.MSG_WAITALL):
                 frame = connection.recv(int.from_bytes(size), socket.MSG_WAITALL)
                 key, version, correlation_id = struct.unpack_from(">hhi", frame)
+                self.frames.append(frame)
                 self.requests.append((key, version))
                 if key == API_VERSIONS:
                     entries = [struct.pack(">hhh", one, *range_) for one, range_ in self._versions.items()]
@@ -132,11 +136,17 @@ class OtherController:
             one.close()
 
 
+def forward(client: ControllerClient) -> Future[Answer]:
+    return client.forward(
+        CREATE_TOPICS, 7, flexible=True, body=b"", client_id=b"a-client", context=LOCAL_CLIENT
+    )
+
+
 def test_an_isr_does_not_wait_behind_requests_of_clients() -> None:
     with OtherController({CREATE_TOPICS: (0, 7), ALTER_PARTITION: (0, 3)}) as silent:
         client = ControllerClient(node_of(1, epoch=1), MetadataCache(), f"127.0.0.1:{silent.port}")
         for _ in range(20):
-            client.forward(CREATE_TOPICS, 7, flexible=True, body=b"")
+            forward(client)
         client.alter_partition(IsrChange("t", bytes(range(16)), 0, 0, 0, (1,)))
         wait_until(lambda: (ALTER_PARTITION, 3) in silent.requests, what="the request for an ISR")
         client.stop()
@@ -147,7 +157,7 @@ def test_a_request_has_a_version_that_the_controller_serves(highest: int, topic_
     with OtherController({ALTER_PARTITION: (0, highest), CREATE_TOPICS: (0, 4)}) as other:
         client = ControllerClient(node_of(1, epoch=1), MetadataCache(), f"127.0.0.1:{other.port}")
         with pytest.raises(KafkaError, match="does not serve this version of CreateTopics") as refused:
-            client.forward(CREATE_TOPICS, 7, flexible=True, body=b"").result(SECONDS)
+            forward(client).result(SECONDS)
         assert refused.value.code == ErrorCode.UNSUPPORTED_VERSION
         client.alter_partition(IsrChange("t", topic_id, 0, 0, 0, (1,)))
         wait_until(lambda: (ALTER_PARTITION, sent) in other.requests, what="the request for an ISR")

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from ctrlchan.authorizer.interface import Authorizer
 from ctrlchan.controller.core import ControllerCore
 from ctrlchan.controller.events.event import ControllerState, Event
 from ctrlchan.controller.events.event_loop import EventLoop
@@ -32,6 +33,7 @@ class LocalServer:
     config: ControllerConfig
     core: ControllerCore | None
     users: dict[str, dict[str, str]] = field(default_factory=dict)
+    authorizer: Authorizer | None = None
 
     def __post_init__(self) -> None:
         self.failures: list[BaseException] = []
@@ -44,6 +46,7 @@ class LocalServer:
             lambda: self.core,
             read_cluster_id=lambda: "test-cluster",
             read_user_config=self._read_user_config,
+            authorizer=self.authorizer,
         )
 
     def address(self, listener: str = "PLAINTEXT") -> str:
@@ -59,7 +62,11 @@ class LocalServer:
 
 @contextmanager
 def local_server(
-    *listeners: Endpoint, active: bool = True, state: ClusterState | None = None, **settings: Any
+    *listeners: Endpoint,
+    active: bool = True,
+    state: ClusterState | None = None,
+    authorizer: Authorizer | None = None,
+    **settings: Any,
 ) -> Iterator[LocalServer]:
     """Yield a server that listens; its controller announces itself, and knows the brokers 1, 2 and 3."""
     config = ControllerConfig(
@@ -68,7 +75,7 @@ def local_server(
         listeners=listeners or (plaintext(),),
         **settings,
     )
-    local = LocalServer(config, None)
+    local = LocalServer(config, None, authorizer=authorizer)
     endpoints = local.server.start()
     try:
         if active:

@@ -140,6 +140,7 @@ def fields_of(key: int, version: int) -> dict[str, Any]:
                 "FeatureUpdateKey", feature="f", max_version_level=1, allow_downgrade=False, upgrade_type=1
             )
         },
+        58: lambda: {"request_data": b"", "request_principal": None, "client_host_address": b""},
         60: lambda: {"include_cluster_authorized_operations": False, "endpoint_type": 1},
         66: lambda: {"state_filters": (), "producer_id_filters": ()},
         67: dict,
@@ -167,6 +168,7 @@ NOT_CONTROLLER: dict[int, Any] = {
     51: lambda body: [one.error_code for one in body.results],
     56: lambda body: [body.error_code],
     57: lambda body: [body.error_code],
+    58: lambda body: [body.error_code],
     67: lambda body: [body.error_code],
 }
 
