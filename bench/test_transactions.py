@@ -21,11 +21,12 @@ from statistics import median, quantiles
 from typing import Final, TypeVar
 
 import pytest
+from confluent_kafka import Producer
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from bench.alternate import OURS
 from bench.figures import Figures, processor_seconds
-from bench.peers.brokers import DurableBroker, Kafka, Ours, wait_for_leaders
+from bench.peers.brokers import HOST, DurableBroker, Kafka, Ours, wait_for_leaders
 from bench.peers.transactions import Transactor
 from bench.transaction_files import (
     STATE_PARTITIONS,
@@ -36,6 +37,10 @@ from bench.transaction_files import (
     transactions_of,
 )
 from ctrlchan.internal_topics import TRANSACTIONS_TOPIC, coordinator_partition
+from tests.acceptance.children import Children
+from tests.acceptance.committed_reader import CommittedReader
+from tests.acceptance.word_count import EXACTLY_ONCE, INPUT, OUTPUT, WORDS, Program
+from tests.kafka.waiting import wait_until
 
 T = TypeVar("T")
 
@@ -56,6 +61,11 @@ _INDEXED: Final = (1_000, 100_000)
 #: Kafka reads the whole index for each.
 _FETCHES: Final = {OURS: 2_000, _KAFKA: 40}
 _OPEN: Final = (0, 100_000)
+_LINES: Final = 20_000
+_WORDS_OF_A_LINE: Final = 3
+_STREAMS_PARTITIONS: Final = 4
+_STREAMS_WARMUPS: Final = 5
+_STREAMS_SECONDS: Final = 300.0
 _IDS: Final = 1_000_000
 _LOADS: Final = 2
 
@@ -319,6 +329,54 @@ def test_loading(
             sides.add(side, "memory of one id", "bytes", (with_ids[2] - without[2]) / ids, "ours ≤ 1,024")
 
         sides.run(benchmark, turn, scaled(_LOADS))
+
+
+@pytest.mark.timeout(_TIMEOUT)
+def test_streams(
+    benchmark: BenchmarkFixture, with_kafka: bool, scaled: Callable[[int], int], tmp_path: Path
+) -> None:
+    """Measure a Kafka Streams program with exactly_once_v2, which counts the words of its input."""
+    with running(tmp_path, with_kafka) as sides, ExitStack() as stack:
+        counted = scaled(_LINES) * _WORDS_OF_A_LINE
+        producers, readers = {}, {}
+        for side, broker in sides.brokers.items():
+            bootstrap = f"{HOST}:{broker.port}"
+            for topic in (INPUT, OUTPUT):
+                broker.create_topic(topic, _STREAMS_PARTITIONS)
+            (tmp_path / f"streams-{side}").mkdir()
+            children = stack.enter_context(closing(Children(tmp_path / f"streams-{side}")))
+            Program(bootstrap, children, EXACTLY_ONCE, replicas=1).start_and_wait()
+            producers[side] = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
+            readers[side] = stack.enter_context(
+                closing(CommittedReader(bootstrap, OUTPUT, _STREAMS_PARTITIONS))
+            )
+
+        def count(side: str) -> None:
+            """Write the input of a turn; return when all its words are counted."""
+            goal = readers[side].count + counted
+            for number in range(scaled(_LINES)):
+                words = WORDS[number % 7], WORDS[number % 3], f"number-{number % 50}"
+                producers[side].produce(INPUT, " ".join(words).encode(), b"%d" % number)
+                producers[side].poll(0)
+            producers[side].flush(_STREAMS_SECONDS)
+            wait_until(
+                lambda: readers[side].count >= goal, timeout=_STREAMS_SECONDS, what="all words are counted"
+            )
+
+        def turn(side: str) -> None:
+            used, _ = sides.processor(side, partial(count, side))
+            sides.add(
+                side,
+                "Kafka Streams, exactly_once_v2: 1,000 words counted",
+                "processor time, ms",
+                used / counted * 1e6,
+                _THIRD,
+            )
+
+        for side in sides.brokers:
+            for _ in range(scaled(_STREAMS_WARMUPS)):
+                count(side)
+        sides.run(benchmark, turn, scaled(ROUNDS))
 
 
 def start_with(sides: Sides, files: dict[str, Path]) -> None:

@@ -20,9 +20,9 @@ WORDS: Final = ("partition", "leader", "epoch", "replica", "offset", "record", "
 
 
 class Program:
-    """Starts instances of WordCount, with a guarantee of Kafka Streams."""
+    """Starts instances of WordCount, with a guarantee of Kafka Streams. `replicas`: of its own topics."""
 
-    def __init__(self, bootstrap: str, children: Children, guarantee: str) -> None:
+    def __init__(self, bootstrap: str, children: Children, guarantee: str, replicas: int = 3) -> None:
         jars = fetched_jars(
             STREAMS_POM, "kafka-streams-jars", "Kafka Streams' jars (60 MB)", report_on_stderr
         )
@@ -30,6 +30,7 @@ class Program:
         self._jars = jars
         self._bootstrap = bootstrap
         self._guarantee = guarantee
+        self._replicas = replicas
         self._children = children
         self._count = 0
 
@@ -40,7 +41,7 @@ class Program:
         state = str(self._children.folder / f"{name}-state")
         command = java_command(
             "WordCount",
-            *(self._bootstrap, "word-count", state, INPUT, OUTPUT, self._guarantee),
+            *(self._bootstrap, "word-count", state, INPUT, OUTPUT, self._guarantee, str(self._replicas)),
             classes=self._classes,
             jars=self._jars,
             options=(*SHORT_LIVED, "-Xmx256m"),

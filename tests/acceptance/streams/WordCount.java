@@ -14,8 +14,8 @@ import org.apache.kafka.streams.state.KeyValueStore;
 
 /**
  * Counts the words of a topic: a repartition topic brings equal words together, and a changelog topic keeps the
- * counts. Arguments: bootstrap servers, application id, state folder, input topic, output topic, guarantee. Prints
- * its states; ends in order at SIGTERM. With exactly_once_v2, the output has each count of a word once.
+ * counts. Arguments: bootstrap servers, application id, state folder, input topic, output topic, guarantee, replicas
+ * of its topics. Prints its states; ends in order at SIGTERM. With exactly_once_v2, the output has each count of a word once.
  */
 public final class WordCount {
     public static void main(String[] arguments) {
@@ -28,7 +28,7 @@ public final class WordCount {
             // Else a cache merges counts that follow each other.
             settings.put(StreamsConfig.STATESTORE_CACHE_MAX_BYTES_CONFIG, 0);
         }
-        settings.put(StreamsConfig.REPLICATION_FACTOR_CONFIG, 3);
+        settings.put(StreamsConfig.REPLICATION_FACTOR_CONFIG, Integer.parseInt(arguments[6]));
         settings.put(StreamsConfig.COMMIT_INTERVAL_MS_CONFIG, 200);
         // A broker that stands still answers nobody.
         settings.put("request.timeout.ms", 5000);
