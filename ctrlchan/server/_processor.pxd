@@ -51,6 +51,10 @@ cdef enum Result:
     DELAYED
     # Of a handler thread alone: the hot handler goes on with the request.
     AGAIN
+    # Of a handler thread alone: the peer is authenticated, and the answer is complete.
+    AUTHENTICATED
+    # Of a handler thread alone: the peer is refused. The answer is sent after a pause, then the connection is closed.
+    REFUSE
 
 
 cdef enum Reason:
@@ -175,6 +179,7 @@ cdef class NetworkThreads:
     cdef Clock clock
     cdef Poller poller
     cdef readonly tuple listener_names
+    cdef readonly tuple authenticators
     #: Returns the number of a peer for ``HotRequest.identity``, for his RequestContext; None: nobody asks for it.
     cdef public object identify
     #: Returns the number of a user for ``HotRequest.user``, for his RequestContext; None: nobody asks for it.

@@ -1,5 +1,6 @@
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
+from typing import Any
 
 from ctrlchan._c.clock_functions import Clock
 from ctrlchan.server.request_context import RequestContext
@@ -11,6 +12,8 @@ class EventKind(IntEnum):
     NO_MEMORY = 3
     ANSWER_FAILED = 4
     FILE_TOO_SHORT = 5
+    NOT_AUTHENTICATED = 6
+    UNAUTHENTICATED_MEMORY = 7
 
 Part = bytes | bytearray | memoryview | tuple[int, int, int]
 
@@ -22,7 +25,17 @@ class TakenRequest:
     def frame(self) -> bytes: ...
     @property
     def context(self) -> RequestContext: ...
+    @property
+    def authenticator(self) -> Any: ...
     def answer(self, parts: bytes | bytearray | memoryview | Iterable[Part], mute_ms: int = 0) -> None: ...
+    def authenticated(
+        self,
+        parts: bytes | bytearray | memoryview | Iterable[Part],
+        context: RequestContext,
+        session_ms: int | None = None,
+        can_renew: bool = True,
+    ) -> None: ...
+    def refuse(self, parts: bytes | bytearray | memoryview | Sequence[Part]) -> None: ...
     def skip(self, mute_ms: int = 0) -> None: ...
     def go_on(self, answer: int, identity: int) -> None: ...
     def close(self) -> None: ...
@@ -45,6 +58,10 @@ class NetworkThreads:
         max_per_ip: int,
         per_ip_overrides: list[tuple[bytes, int]],
         send_buffer: int,
+        authenticators: Sequence[Callable[[RequestContext], object] | None] = (),
+        max_unauthenticated_bytes: int = 524_288,
+        authentication_ms: int = 30_000,
+        refusal_ms: int = 100,
         clock: Clock | None = None,
         poller: Poller | None = None,
     ) -> None: ...

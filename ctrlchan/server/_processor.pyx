@@ -15,9 +15,12 @@ free again when the answer has come, which is dropped.
 Time, readiness and bytes come from functions that the owner hands in (``Clock``, ``Poller``): the operating system's, or
 those of a simulation, which takes one turn of a loop at a time on its own thread (``NetworkThreads.turn``).
 
-Places for later: TLS is another ``Transport`` (three functions that move bytes of a connection), given with
-the connection by its acceptor. SASL is a state of a connection in which no request goes to the hot handler
-and frames have Kafka's smaller limit; handler threads answer them until the peer is authenticated.
+SASL is a stage of a connection (``Stage``) in which no frame reaches the hot handler, and frames have Kafka's smaller
+limit: handler threads answer them until the peer is authenticated (``security/authentication.py``). A session that has
+an end is checked here, once for each request.
+
+A place for later: TLS is another ``Transport`` (three functions that move bytes of a connection), given with
+the connection by its acceptor.
 
 Source: kafka.network.SocketServer, kafka.network.RequestChannel, kafka.server.DelayedOperationPurgatory.
 """
@@ -32,7 +35,7 @@ from libc.string cimport memcmp, memcpy, memmove, memset
 cimport cython
 
 from ctrlchan._c.atomics cimport add_and_get, count, count_shared, counted
-from ctrlchan._c.bytes cimport get_i32, put_i32
+from ctrlchan._c.bytes cimport get_i16, get_i32, put_i32
 from ctrlchan._c.clock_functions cimport Clock, ClockFunctions, monotonic_ns_of
 # Of the operating system, also where a server has another clock: Python threads wait by it.
 from ctrlchan._c.clocks cimport monotonic_ns
@@ -105,6 +108,12 @@ cdef enum:
     MAX_PROCESSORS = 256
     # Events that wait for the log.
     EVENTS = 64
+    # Bytes of frames that a processor keeps for all its peers that are not authenticated. One more closes its connection.
+    UNAUTHENTICATED_BYTES = 67108864
+    # An API key.
+    SASL_HANDSHAKE = 17
+    # A session is renewed once in so many nanoseconds (Kafka: MIN_REAUTH_INTERVAL_ONE_SECOND_NANOS).
+    RENEWAL_PAUSE_NS = 1000000000
     IP_BUCKETS = 1024
 
 cdef enum State:
@@ -116,6 +125,16 @@ cdef enum State:
     QUEUED
     # The peer is throttled: its next request is not handled until the timer ends (Kafka: a muted channel).
     MUTED
+    # The peer was refused: its answer waits for the end of a pause.
+    CLOSING
+
+cdef enum Stage:
+    # Requests go their normal way: nobody has to authenticate himself here, or the peer has done it.
+    OPEN = 0
+    # The peer is not authenticated: handler threads get its frames.
+    AUTHENTICATING
+    # The peer renews its session: as above.
+    RENEWING
 
 cdef enum Phase:
     RUNNING = 0
@@ -130,7 +149,12 @@ cpdef enum EventKind:
     NO_MEMORY
     ANSWER_FAILED
     FILE_TOO_SHORT
+    NOT_AUTHENTICATED
+    UNAUTHENTICATED_MEMORY
 
+
+# In nanoseconds it fits into 64 bits beside any time of a clock.
+_MAX_SESSION_MS = 2**42
 
 include "_loop/timing_wheel.pxi"
 
@@ -143,7 +167,8 @@ cdef struct Transport:
 
 
 cdef struct Connection:
-    # First: a timer is its connection. Runs while a request is parked or delayed.
+    # First: a timer is its connection. Runs while a request is parked or delayed, until the peer is authenticated, and
+    # until the answer to one that was refused is sent.
     Timer timer
     Processor* processor
     const Transport* transport
@@ -161,6 +186,19 @@ cdef struct Connection:
     int64_t number
     # The RequestContext of the slot's last connection that Python was asked for, or NULL. Guarded by the GIL.
     PyObject* context
+    # What answers the frames of a peer that authenticates himself, or NULL. Belongs to the context.
+    PyObject* authenticator
+
+    Stage stage
+    # Monotonic nanoseconds; 0: the session has no end.
+    int64_t session_end_ns
+    # When the peer began to renew its session.
+    int64_t renewed_ns
+    # Written by the handler thread with AUTHENTICATED, before it gives the answer.
+    int64_t next_session_end_ns
+    bint can_renew
+    # What the processor counts in ``unauthenticated_bytes`` for this connection.
+    int64_t counted_bytes
 
     # Received bytes: data[begin:end]. The request in progress, with its size, is at ``begin``.
     uint8_t* data
@@ -225,6 +263,14 @@ cdef struct Counters:
     int64_t idle_ns
     int64_t expired
     int64_t idle_closed
+    int64_t authenticated
+    int64_t authentications_failed
+    int64_t renewed
+    int64_t renewals_failed
+    # Peers whose version of SaslAuthenticate has no session lifetime.
+    int64_t cannot_renew
+    int64_t sessions_expired
+    int64_t not_authenticated
 
 
 cdef struct Processor:
@@ -242,6 +288,8 @@ cdef struct Processor:
     Connection* ready
     uint8_t* pool[POOL]
     int pool_count
+    # Receive memory of peers that are not authenticated, between two turns.
+    int64_t unauthenticated_bytes
     Counters counters
     int64_t started_ns
     # For how long the poller may wait in the next turn: milliseconds, -1 for ever
@@ -274,6 +322,8 @@ cdef struct Acceptor:
     int first_processor
     int processor_count
     int next_processor
+    # Whether the listener's peers must authenticate themselves.
+    bint authenticates
     bint is_started
     int64_t rejected
     int64_t accept_errors
@@ -335,6 +385,11 @@ cdef struct Network:
     const ClockFunctions* clock
     const PollerFunctions* poller
     int64_t max_request_bytes
+    # Of a frame, until the peer is authenticated.
+    int64_t max_unauthenticated_bytes
+    # How long a peer may take to authenticate himself, and how long the answer to one that is refused waits.
+    int64_t authentication_ms
+    int64_t refusal_ms
     # -1: connections may be idle for ever.
     int64_t idle_ns
     int send_buffer
@@ -355,6 +410,7 @@ cdef struct Network:
 include "_loop/answers.pxi"
 include "_loop/shared.pxi"
 include "_loop/requests.pxi"
+include "_loop/sessions.pxi"
 include "_loop/connections.pxi"
 include "_loop/processors.pxi"
 include "_loop/acceptors.pxi"

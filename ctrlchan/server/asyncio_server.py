@@ -36,13 +36,13 @@ from ctrlchan.errors import ProtocolError
 from ctrlchan.rate_limit import LogRateLimit
 from ctrlchan.server.api import Buffers, CannotAnswer
 from ctrlchan.server.request_context import Principal, RequestContext
+from ctrlchan.server.security.mechanism import AuthenticationFailed
 from ctrlchan.state import SecurityProtocol
 from ctrlchan.state.brokers import format_host_port
 
 __all__ = [
     "DEFAULT_IDLE_TIMEOUT",
     "DEFAULT_MAX_REQUEST_BYTES",
-    "AuthenticationFailed",
     "Authenticator",
     "FrameHandler",
     "Server",
@@ -72,14 +72,6 @@ FrameHandler = Callable[[memoryview, RequestContext], Buffers | Future[Buffers]]
 def cannot_listen(host: str, port: int, error: OSError) -> OSError:
     """Return the error with the address in its text."""
     return OSError(error.errno, f"cannot listen on {format_host_port(host, port)}: {error.strerror}")
-
-
-class AuthenticationFailed(ProtocolError):
-    """The peer did not prove who it is. ``response`` is sent before the connection is closed."""
-
-    def __init__(self, reason: str, response: Buffers = ()) -> None:
-        super().__init__(reason)
-        self.response = response
 
 
 class Authenticator(Protocol):

@@ -15,6 +15,7 @@ from ctrlchan.server._processor import TakenRequest
 from ctrlchan.server.afterwards import Answering
 from ctrlchan.server.api import Buffers, GoOn
 from ctrlchan.server.request_context import RequestContext
+from ctrlchan.server.security.authentication import authenticate
 from ctrlchan.server.socket_server import RequestQueue
 
 __all__ = ["HandlerPool"]
@@ -24,6 +25,10 @@ logger = logging.getLogger("ctrlchan.broker")
 #: How long a thread waits for a request before it looks whether the server has stopped, in seconds.
 _WAIT: Final = 3600.0
 
+#: Kinds of log lines: of requests that closed their connection, of peers that did not prove who they are.
+_CLOSED: Final = 0
+_REFUSED: Final = 1
+
 #: A frame and who has sent it → answer; empty: nothing is sent.
 Serve = Callable[[bytes, RequestContext], Buffers | GoOn | Future[Buffers] | Future[Buffers | GoOn]]
 
@@ -31,7 +36,8 @@ Serve = Callable[[bytes, RequestContext], Buffers | GoOn | Future[Buffers] | Fut
 class HandlerPool:
     """Threads that take requests, call ``serve`` and send its answers, then do the work of ``after_answer``.
 
-    An exception of ``serve`` closes the connection. The threads end when the server has stopped.
+    They also answer peers that authenticate themselves (``security/authentication.py``). An exception of
+    ``serve`` closes the connection. The threads end when the server has stopped.
     """
 
     def __init__(self, broker_id: int, requests: RequestQueue, serve: Serve, threads: int) -> None:
@@ -87,6 +93,8 @@ class HandlerPool:
 
     def _handle(self, request: TakenRequest) -> None:
         try:
+            if request.authenticator is not None and authenticate(request, self._log_refused):
+                return
             answer = self._serve(request.frame, request.context)
             if not isinstance(answer, Future):
                 _send(request, answer)
@@ -111,12 +119,20 @@ class HandlerPool:
             )
         request.close()
 
+    def _log_refused(self, text: str) -> None:
+        self._log(logging.INFO, "%s", text, key=_REFUSED)
+
     def _log(
-        self, level: int, message: str, *arguments: object, exc_info: BaseException | None = None
+        self,
+        level: int,
+        message: str,
+        *arguments: object,
+        exc_info: BaseException | None = None,
+        key: int = _CLOSED,
     ) -> None:
-        """Write a line about a client, unless there were too many of them lately."""
+        """Write a line about a client, unless there were too many of its kind (``key``) lately."""
         with self._logging:
-            left_out = self._log_limit.admit(0, time.monotonic_ns())
+            left_out = self._log_limit.admit(key, time.monotonic_ns())
         if left_out is not None:
             logger.log(
                 level, f"broker %d: {message}%s", self._broker_id, *arguments, left_out, exc_info=exc_info

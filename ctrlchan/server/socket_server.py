@@ -1,4 +1,4 @@
-"""Kafka's SocketServer for plaintext listeners: sockets, settings and log lines around ``_processor``.
+"""Kafka's SocketServer: sockets, settings and log lines around ``_processor``.
 
 ``SocketServer`` opens the listening sockets and starts one acceptor for each listener, with processors of its
 own. Requests that the hot handler leaves to Python are taken from ``requests`` by handler threads.
@@ -12,9 +12,9 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ctrlchan.errors import ConfigError
 from ctrlchan.protocol import SecurityProtocol
@@ -22,8 +22,11 @@ from ctrlchan.rate_limit import LogRateLimit
 from ctrlchan.security.listener_security import ListenerSecurity
 from ctrlchan.server._processor import EventKind, HotHandler, NetworkThreads, TakenRequest
 from ctrlchan.server.asyncio_server import cannot_listen
+from ctrlchan.server.request_context import RequestContext
+from ctrlchan.server.security.sasl_server import SaslListener, SaslServer
 
 __all__ = [
+    "AUTHENTICATION_MS",
     "AcceptorCounters",
     "FileRange",
     "Listener",
@@ -36,9 +39,12 @@ __all__ = [
 logger = logging.getLogger("ctrlchan.broker")
 
 _UNLIMITED = 2**31 - 1
-_SERVED = (SecurityProtocol.PLAINTEXT,)
+_SERVED = (SecurityProtocol.PLAINTEXT, SecurityProtocol.SASL_PLAINTEXT)
 #: In nanoseconds it fits into 64 bits. More is no limit.
 _MAX_IDLE_MS = (2**63 - 1) // 1_000_000
+#: How long a peer may take to authenticate himself, unless ``connections_max_idle_ms`` is less. Kafka has no
+#: such limit: there a peer that sends a byte now and then may stay for ever.
+AUTHENTICATION_MS: Final = 30_000
 
 
 class Listener(NamedTuple):
@@ -72,6 +78,8 @@ class SocketServerSettings(NamedTuple):
     max_connections_per_ip: int = _UNLIMITED
     #: Host or IP address -> limit.
     max_connections_per_ip_overrides: Mapping[str, int] = MappingProxyType({})
+    sasl_server_max_receive_size: int = 524_288
+    connection_failed_authentication_delay_ms: int = 100
 
 
 class FileRange(NamedTuple):
@@ -96,6 +104,17 @@ class ProcessorCounters(NamedTuple):
     #: Connections that were idle for too long.
     idle_closed: int
     running_ns: int
+    #: Peers of SASL that proved who they are, and that did not; the same of those that renewed their session.
+    authenticated: int
+    authentications_failed: int
+    renewed: int
+    renewals_failed: int
+    #: Peers whose client is too old to be told how long its session lasts.
+    cannot_renew: int
+    #: Connections that were closed because their session had ended.
+    sessions_expired: int
+    #: Connections whose peer did not authenticate himself in time.
+    not_authenticated: int
 
 
 class AcceptorCounters(NamedTuple):
@@ -135,8 +154,9 @@ class RequestQueue:
 class SocketServer:
     """Listens on ``listeners`` from its construction on, and serves from ``start`` until ``stop``.
 
-    ``hot`` answers requests on the processors' threads; without it all requests go to ``requests``. Raises
-    OSError when an address cannot be listened on, and ConfigError for a listener that cannot be secured.
+    ``hot`` answers requests on the processors' threads; without it all requests go to ``requests``. ``sasl``:
+    what the SASL exchanges of a listener share, by its name. Raises OSError when an address cannot be
+    listened on, and ConfigError for a listener that cannot be secured.
     """
 
     def __init__(
@@ -144,6 +164,7 @@ class SocketServer:
         listeners: Sequence[Listener],
         settings: SocketServerSettings | None = None,
         hot: HotHandler | None = None,
+        sasl: Mapping[str, SaslListener] | None = None,
     ) -> None:
         settings = settings or SocketServerSettings()
         #: Name of each listener -> its port.
@@ -176,6 +197,10 @@ class SocketServer:
                 max_per_ip=settings.max_connections_per_ip,
                 per_ip_overrides=overrides,
                 send_buffer=settings.socket_send_buffer_bytes,
+                authenticators=[_authenticator((sasl or {}).get(listener.name)) for listener in listeners],
+                max_unauthenticated_bytes=settings.sasl_server_max_receive_size,
+                authentication_ms=AUTHENTICATION_MS if idle_ms < 0 else min(idle_ms, AUTHENTICATION_MS),
+                refusal_ms=settings.connection_failed_authentication_delay_ms,
             )
         except BaseException:
             for sock in sockets:
@@ -208,6 +233,11 @@ class SocketServer:
         """Return the counters of all processors (listener by listener) and of all acceptors."""
         processors, acceptors = self.threads.counters()
         return [ProcessorCounters(*row) for row in processors], [AcceptorCounters(*row) for row in acceptors]
+
+
+def _authenticator(listener: SaslListener | None) -> Callable[[RequestContext], SaslServer] | None:
+    """Return what makes the authenticator of a connection, or None if nobody has to authenticate himself."""
+    return None if listener is None else lambda _: SaslServer(listener)
 
 
 def _listen(listener: Listener, settings: SocketServerSettings) -> socket.socket:
@@ -265,6 +295,13 @@ def _log_events(threads: NetworkThreads) -> None:
         elif kind == EventKind.ANSWER_FAILED:
             text = (
                 f"closing the connection of {host}:{port}: its answer has no memory or is larger than 2 GiB"
+            )
+        elif kind == EventKind.NOT_AUTHENTICATED:
+            text = f"closing the connection of {host}:{port}: not authenticated within {number / 1000:g} s"
+        elif kind == EventKind.UNAUTHENTICATED_MEMORY:
+            text = (
+                f"closing the connection of {host}:{port}: peers that are not authenticated have sent more "
+                f"than {number:,} bytes"
             )
         else:
             text = f"closing the connection of {host}:{port}: a file ended {number:,} bytes too early"

@@ -1,15 +1,10 @@
-"""SCRAM credentials of users, in the form in which Kafka keeps them in ZooKeeper, and changes to them.
+"""SCRAM credentials of users in ZooKeeper: changes to them, and what may be seen of them.
 
-A user's config has one entry for each mechanism: ``salt=…,stored_key=…,server_key=…,iterations=4096``, the
-bytes as Base64. Source: ``ScramCredentialUtils``, ``ScramFormatter`` and
-``ZkAdminManager.alterUserScramCredentials`` (Kafka 3.9), KIP-554.
+Source: ``ZkAdminManager.alterUserScramCredentials`` (Kafka 3.9), KIP-554.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import hmac
 import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,28 +12,27 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from ctrlchan.controller.core import ControllerCore
-from ctrlchan.errors import ErrorCode, KafkaError, MalformedError
-from ctrlchan.server.sasl import ScramCredential
-from ctrlchan.text import parse_number, quoted, why_unsendable
+from ctrlchan.errors import ErrorCode, KafkaError
+from ctrlchan.server.security.scram_credentials import (
+    MIN_ITERATIONS,
+    credential_from_text,
+    credential_of_salted_password,
+    credential_to_text,
+)
+from ctrlchan.text import quoted, why_unsendable
 
 __all__ = [
     "CredentialInfo",
     "Deletion",
     "Upsertion",
     "alter_credentials",
-    "credential_from_text",
-    "credential_of_password",
-    "credential_to_text",
     "describe_credentials",
 ]
 
 _LOG: Final = logging.getLogger(__name__)
 
-_MAX_INT32: Final = 2**31 - 1
 #: ``ScramMechanism`` of the protocol -> its name.
 _MECHANISMS: Final[Mapping[int, str]] = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
-_HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
-_MIN_ITERATIONS: Final = 4_096
 _MAX_ITERATIONS: Final = 16_384
 
 
@@ -59,42 +53,6 @@ class Upsertion:
     iterations: int
     salt: bytes
     salted_password: bytes
-
-
-def credential_from_text(text: str) -> ScramCredential:
-    """Return the credential that a user's config holds. Raises ValueError for a text of another form."""
-    fields = dict(part.partition("=")[::2] for part in text.split(","))
-    try:
-        salt, stored_key, server_key = (
-            base64.b64decode(fields[name], validate=True) for name in ("salt", "stored_key", "server_key")
-        )
-        return ScramCredential(salt, stored_key, server_key, _iterations(fields["iterations"]))
-    except (KeyError, ValueError, MalformedError):
-        # The text is a secret: it is not repeated.
-        raise ValueError("not a SCRAM credential (salt=…,stored_key=…,server_key=…,iterations=…)") from None
-
-
-def _iterations(text: str) -> int:
-    number = parse_number("iterations", text)
-    if not 0 < number <= _MAX_INT32:
-        raise ValueError
-    return number
-
-
-def credential_to_text(credential: ScramCredential) -> str:
-    """Return the credential as a user's config holds it."""
-    salt, stored_key, server_key = (base64.b64encode(part).decode() for part in credential[:3])
-    return f"salt={salt},stored_key={stored_key},server_key={server_key},iterations={credential.iterations}"
-
-
-def credential_of_password(
-    mechanism: str, password: str, salt: bytes, iterations: int = _MIN_ITERATIONS
-) -> ScramCredential:
-    """Return what a server keeps of a password; takes milliseconds."""
-    from scramp import ScramMechanism
-
-    made = ScramMechanism(mechanism).make_auth_info(password, iterations, salt)
-    return ScramCredential(*made)
 
 
 class CredentialInfo(NamedTuple):
@@ -174,7 +132,7 @@ def _why_illegal(change: Deletion | Upsertion) -> KafkaError | None:
 def _why_iterations(upsertion: Upsertion) -> KafkaError | None:
     if upsertion.iterations > _MAX_ITERATIONS:
         return KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too many iterations")
-    if upsertion.iterations < _MIN_ITERATIONS:
+    if upsertion.iterations < MIN_ITERATIONS:
         return KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too few iterations")
     return None
 
@@ -198,14 +156,8 @@ def _change_user(core: ControllerCore, user: str, changes: Iterable[Deletion | U
     for change in own:
         if isinstance(change, Upsertion):
             name = _MECHANISMS[change.mechanism]
-            config[name] = credential_to_text(_credential(name, change))
+            credential = credential_of_salted_password(
+                name, change.salted_password, change.salt, change.iterations
+            )
+            config[name] = credential_to_text(credential)
     core.nodes.write_user_config(user, config)
-
-
-def _credential(mechanism: str, upsertion: Upsertion) -> ScramCredential:
-    """Return the credential (RFC 5802: StoredKey and ServerKey)."""
-    name, salted = _HASHES[mechanism], upsertion.salted_password
-    client_key = hmac.digest(salted, b"Client Key", name)
-    stored_key = hashlib.new(name, client_key).digest()
-    server_key = hmac.digest(salted, b"Server Key", name)
-    return ScramCredential(upsertion.salt, stored_key, server_key, upsertion.iterations)

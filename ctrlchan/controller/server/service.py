@@ -15,14 +15,15 @@ from ctrlchan.controller.core import ControllerCore
 from ctrlchan.controller.events.event_loop import EventLoop
 from ctrlchan.controller.server.apis.table import served_apis
 from ctrlchan.controller.server.core import ProducerIds, ServerCore
-from ctrlchan.controller.server.credentials import ListenerCredentials
 from ctrlchan.controller.settings.config import ControllerConfig
 from ctrlchan.errors import ConfigError, IllegalStateError
 from ctrlchan.security.listener_security import ClientAuth, ListenerSecurity
 from ctrlchan.security.tls_context import server_context_of
 from ctrlchan.server.asyncio_server import Authenticator, Server
 from ctrlchan.server.request_handler import RequestHandler
-from ctrlchan.server.sasl import SaslServer
+from ctrlchan.server.security.credentials import ListenerCredentials
+from ctrlchan.server.security.mechanisms import mechanisms
+from ctrlchan.server.security.sasl_server import SaslListener, SaslServer
 from ctrlchan.state import Endpoint
 
 __all__ = ["ControllerServer"]
@@ -180,4 +181,5 @@ class ControllerServer:
         if not security.mechanisms:
             return None
         credentials = ListenerCredentials(security.users, self._read_user_config)
-        return lambda: SaslServer(security.mechanisms, credentials)
+        listener = SaslListener(mechanisms(security.mechanisms, credentials.password, credentials.scram))
+        return lambda: SaslServer(listener)

@@ -49,6 +49,7 @@ cdef void give_back(Processor* p, uint8_t* data, int64_t capacity) noexcept nogi
 
 
 cdef void forget_received(Connection* c) noexcept nogil:
+    stop_counting(c)
     if c.data != NULL:
         give_back(c.processor, c.data, c.capacity)
     c.data = NULL
@@ -78,6 +79,7 @@ cdef void settle(Connection* c) noexcept nogil:
             memcpy(small, c.data + c.begin, rest)
             forget_received(c)
             c.data, c.capacity, c.end = small, rest, rest
+    count_received(c)
 
 
 # -- life
@@ -130,6 +132,7 @@ cdef void open_connection(Connection* c, int fd) noexcept nogil:
     link_active(c)
     count(&p.counters.connections, 1)
     count(&p.counters.opened, 1)
+    begin_session(c)
 
 
 cdef void close_connection(Connection* c) noexcept nogil:
@@ -145,8 +148,9 @@ cdef void close_connection(Connection* c) noexcept nogil:
     forget_sent(c)
     count(&p.counters.connections, -1)
     release_connection(p.network, c.peer.ip)
-    if c.state == WAITING or c.state == MUTED:
-        stop_timer(&p.wheel, &c.timer)
+    stop_timer(&p.wheel, &c.timer)
+    stop_counting(c)
+    if c.state == WAITING or c.state == MUTED or c.state == CLOSING:
         c.state = IDLE
     elif c.state == QUEUED and drop_held(&p.network.queue, c):
         c.state = IDLE
@@ -195,8 +199,9 @@ cdef int next_frame(Connection* c) noexcept nogil:
     if c.end - c.begin < SIZE_BYTES:
         return 0
     size = get_i32(c.data + c.begin)
-    if size < 0 or size > c.processor.network.max_request_bytes:
+    if size < 0 or size > largest_frame(c):
         report(c.processor.network, WRONG_SIZE, size, &c.peer)
+        count_refused(c)
         return -1
     c.request_size = size
     return c.end - c.begin - SIZE_BYTES >= size
@@ -267,7 +272,7 @@ cdef bint next_frame_known(Connection* c) noexcept nogil:
     if rest < SIZE_BYTES:
         return False
     size = get_i32(c.data + c.begin)
-    return size < 0 or size > c.processor.network.max_request_bytes or rest - SIZE_BYTES >= size
+    return size < 0 or size > largest_frame(c) or rest - SIZE_BYTES >= size
 
 
 # -- requests
@@ -296,7 +301,8 @@ cdef void mute(Connection* c, int32_t ms) noexcept nogil:
     A peer that does not wait by itself waits here: its bytes stay in the socket (KIP-219).
     """
     cdef Processor* p = c.processor
-    if ms > 0 and p.phase == RUNNING:
+    # Until the peer is authenticated the timer has another purpose.
+    if ms > 0 and p.phase == RUNNING and c.stage == OPEN:
         c.state = MUTED
         # One more, because the current millisecond has begun.
         start_timer(&p.wheel, &c.timer, monotonic_ns_of(p.network.clock) // 1000000 + ms + 1)
@@ -358,13 +364,19 @@ cdef void handle(Connection* c, Reason reason) noexcept nogil:
         end_request(c)
         mute(c, c.mute_ms)
     elif result == QUEUE:
-        # The handler thread may read the request at once: nothing moves it from here on.
-        settle(c)
-        c.state = QUEUED
-        if not queue_request(&p.network.queue, c):
-            c.state = IDLE
-            end_connection(c)
+        leave_to_python(c)
     else:
+        end_connection(c)
+
+
+cdef void leave_to_python(Connection* c) noexcept nogil:
+    """Queue the request for a handler thread, which may read it at once: nothing moves it from here on."""
+    settle(c)
+    if too_much_is_kept(c):
+        return
+    c.state = QUEUED
+    if not queue_request(&c.processor.network.queue, c):
+        c.state = IDLE
         end_connection(c)
 
 
@@ -392,7 +404,13 @@ cdef void advance(Connection* c) noexcept nogil:
         c.generation += 1
         c.arrived_ns, c.spent_ns = p.now, 0
         count(&p.counters.requests, 1)
-        handle(c, ARRIVED)
+        if c.session_end_ns and c.stage == OPEN and not session_goes_on(c):
+            end_connection(c)
+            return
+        if c.stage == OPEN:
+            handle(c, ARRIVED)
+        else:
+            leave_to_python(c)
         if c.fd < 0:
             return
     if sent:
@@ -404,6 +422,8 @@ cdef void advance(Connection* c) noexcept nogil:
         return
     if c.state != QUEUED:
         settle(c)
+        if too_much_is_kept(c):
+            return
     watch(c)
 
 

@@ -76,7 +76,7 @@ cdef bint give_connection(Processor* p, int fd, int listener, const Transport* t
 
 
 cdef void give_answer(Connection* c, Result result, Answer* answer, int32_t mute_ms) noexcept nogil:
-    """End the queued request of ``c`` with DONE, NO_ANSWER or CLOSE, or have the hot handler go on with it (AGAIN).
+    """End the queued request of ``c`` with a result of handler threads, or have the hot handler go on with it (AGAIN).
 
     The answer's memory becomes the processor's. The next request waits for ``mute_ms``.
     """
@@ -158,6 +158,12 @@ cdef void take_answer(Connection* c, Result result, Answer* answer, int32_t mute
         return
     abandon_state(c)
     end_request(c)
+    if result == REFUSE:
+        refuse(c, answer)
+        return
+    if result == AUTHENTICATED:
+        open_session(c)
+        result = DONE
     if result == DONE and c.out.size == 0:
         # Earlier answers are sent: this one needs no copy.
         forget_sent(c)
@@ -197,20 +203,14 @@ cdef int64_t sleep_ms(Processor* p) noexcept nogil:
 
 
 cdef void expire(Processor* p) noexcept nogil:
-    """End what has waited for long enough: parked requests and muted connections, then idle connections."""
+    """Do what is due: for requests, connections and peers whose timer has ended, and for idle connections."""
     cdef Timer* timer
-    cdef Connection* c
     while True:
         timer = expired_timer(&p.wheel, p.now // 1000000)
         if timer == NULL:
             break
         # The timer is the first field of its connection.
-        c = <Connection*>timer
-        if c.state == MUTED:
-            unmute(c)
-            continue
-        count(&p.counters.expired, not c.is_delayed)
-        resume(c, EXPIRED)
+        end_timer(<Connection*>timer)
     while p.network.idle_ns >= 0 and p.earliest != NULL and p.now - p.earliest.last_active > p.network.idle_ns:
         count(&p.counters.idle_closed, 1)
         close_connection(p.earliest)
@@ -230,6 +230,8 @@ cdef void change_phase(Processor* p, Phase phase) noexcept nogil:
             close_connection(c)
         elif c.state == WAITING:
             resume(c, EXPIRED)
+        elif c.state == CLOSING:
+            end_connection(c)
         elif c.state == IDLE and c.out.size == 0 or c.state == QUEUED and drop_and_forget(c):
             close_connection(c)
         c = later

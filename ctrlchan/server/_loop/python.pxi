@@ -31,6 +31,9 @@ cdef class TakenRequest:
     cdef readonly bytes frame
     #: The RequestContext of its connection.
     cdef readonly object context
+    #: What answers the frames of a peer that authenticates himself, until ``authenticated`` or ``refuse`` is called. None
+    #: for a request.
+    cdef readonly object authenticator
 
     def __init__(self):
         raise TypeError("requests are taken from a SocketServer")
@@ -46,6 +49,46 @@ cdef class TakenRequest:
         A file range is a tuple: descriptor, position, size in bytes. The server keeps a descriptor of its own.
         ``mute_ms``: for how long the next request of the connection is not handled.
         """
+        self._give(parts, DONE, mute_ms)
+
+    def authenticated(self, parts, context, session_ms=None, bint can_renew=True):
+        """Send ``parts``; requests of the connection go their normal way from here on, with ``context``.
+
+        ``session_ms``: how long the session lasts, None for ever. ``can_renew``: whether the client knows that.
+        """
+        cdef Connection* c = self.connection
+        cdef int64_t left
+        self._check()
+        if self.authenticator is None:
+            raise RuntimeError("the peer is authenticated already")
+        if session_ms is None:
+            c.next_session_end_ns = 0
+        else:
+            left = min(max(0, session_ms), _MAX_SESSION_MS)
+            c.next_session_end_ns = max(1, monotonic_ns_of(self.threads.network.clock) + 1000000 * left)
+        c.can_renew = can_renew
+        if self.threads.identify is not None:
+            c.identity = self.threads.identify(context)
+        if self.threads.number_user is not None:
+            c.user = self.threads.number_user(context)
+        previous = <object>c.context
+        Py_INCREF(context)
+        c.context = <PyObject*>context
+        Py_XDECREF(<PyObject*>previous)
+        # From here on another thread may use the connection.
+        self._give(parts, AUTHENTICATED, 0)
+
+    def refuse(self, parts):
+        """Send ``parts`` after a pause, if there are any, and close the connection then."""
+        if parts:
+            self._give(parts, REFUSE, 0)
+        else:
+            self._check()
+            self.ended = True
+            with nogil:
+                give_answer(self.connection, REFUSE, NULL, 0)
+
+    cdef _give(self, parts, Result result, int32_t mute_ms):
         cdef Answer answer
         cdef const uint8_t[::1] data
         cdef int fd
@@ -76,7 +119,7 @@ cdef class TakenRequest:
             raise
         self.ended = True
         with nogil:
-            give_answer(self.connection, DONE, &answer, mute_ms)
+            give_answer(self.connection, result, &answer, mute_ms)
 
     def skip(self, int32_t mute_ms=0):
         """Send nothing; the next request of the connection is handled, after ``mute_ms`` milliseconds."""
@@ -116,12 +159,16 @@ cdef class NetworkThreads:
 
     ``listeners``: names and listening sockets' descriptors, which belong to this object from here on.
     ``per_ip_overrides``: packed IPv6 addresses (IPv4 as mapped ones) and limits. ``idle_ns``: -1 for never.
-    ``clock``, ``poller``: None for those of the operating system.
+    ``authenticators``: for each listener, what makes the authenticator of a connection of its RequestContext, or None
+    where nobody has to authenticate himself; empty: nowhere. ``authentication_ms``: how long a peer may take.
+    ``refusal_ms``: how long the answer to one that is refused waits. ``clock``, ``poller``: None for those of the
+    operating system.
     """
 
     def __cinit__(self, list listeners, HotHandler hot=None, *, int processors, int64_t max_request_bytes,
                   int64_t queue_capacity, int64_t idle_ns, int64_t max_connections, int64_t max_per_ip,
-                  list per_ip_overrides, int send_buffer, Clock clock=None, Poller poller=None):
+                  list per_ip_overrides, int send_buffer, authenticators=(), int64_t max_unauthenticated_bytes=524288,
+                  int64_t authentication_ms=30000, int64_t refusal_ms=100, Clock clock=None, Poller poller=None):
         cdef Network* network
         cdef int i
         cdef bytes packed
@@ -130,6 +177,9 @@ cdef class NetworkThreads:
         self.hot = hot
         self.clock, self.poller = clock or SYSTEM_CLOCK, poller or Poller()
         self.listener_names = tuple(name for name, _ in listeners)
+        self.authenticators = tuple(authenticators) or (None,) * len(listeners)
+        if len(self.authenticators) != len(listeners):
+            raise ValueError(f"{len(self.authenticators)} authenticators for {len(listeners)} listeners")
         network = self.network = <Network*>calloc(1, sizeof(Network))
         if network == NULL:
             raise MemoryError()
@@ -137,6 +187,8 @@ cdef class NetworkThreads:
         if hot is not None:
             network.hot, network.hot_context = hot.function, hot.context
         network.max_request_bytes, network.idle_ns, network.send_buffer = max_request_bytes, idle_ns, send_buffer
+        network.max_unauthenticated_bytes = min(max_unauthenticated_bytes, max_request_bytes)
+        network.authentication_ms, network.refusal_ms = authentication_ms, refusal_ms
         open_mutex(&network.queue.mutex, REQUEST_QUEUE)
         open_condition(&network.queue.changed)
         network.queue.capacity = queue_capacity
@@ -158,6 +210,7 @@ cdef class NetworkThreads:
             open_processor(network, i)
         for i in range(len(listeners)):
             open_acceptor(network, i, listeners[i][1], processors)
+            network.acceptors[i].authenticates = self.authenticators[i] is not None
 
     def __dealloc__(self):
         cdef Network* network = self.network
@@ -298,10 +351,13 @@ cdef class NetworkThreads:
             request = TakenRequest.__new__(TakenRequest)
             request.frame = PyBytes_FromStringAndSize(<const char*>c.data + c.begin + SIZE_BYTES, c.request_size)
             request.context = context_of(self, c)
-            if self.identify is not None:
-                c.identity = self.identify(request.context)
-            if self.number_user is not None:
-                c.user = self.number_user(request.context)
+            if c.stage != OPEN:
+                request.authenticator = <object>c.authenticator
+            else:
+                if self.identify is not None:
+                    c.identity = self.identify(request.context)
+                if self.number_user is not None:
+                    c.user = self.number_user(request.context)
         except Exception:
             with nogil:
                 give_answer(c, CLOSE, NULL, 0)
@@ -347,6 +403,9 @@ cdef class NetworkThreads:
                 counted(&c.connections), counted(&c.opened), counted(&c.requests), counted(&c.bytes_in),
                 counted(&c.bytes_out), idle_ns if idle_ns >= 0 else idle_ns + now, counted(&c.expired),
                 counted(&c.idle_closed), now - network.processors[i].started_ns,
+                counted(&c.authenticated), counted(&c.authentications_failed), counted(&c.renewed),
+                counted(&c.renewals_failed), counted(&c.cannot_renew), counted(&c.sessions_expired),
+                counted(&c.not_authenticated),
             ))
         acceptors = [
             (counted(&network.acceptors[i].rejected), counted(&network.acceptors[i].accept_errors))
@@ -382,9 +441,13 @@ cdef object context_of(NetworkThreads threads, Connection* c):
     if c.context == NULL or (<object>c.context).connection_id != c.number:
         host, port = peer_of(&c.peer)
         context = RequestContext(threads.listener_names[c.listener], SecurityProtocol.PLAINTEXT, host, port, c.number)
-        Py_XDECREF(c.context)
+        maker = threads.authenticators[c.listener]
+        authenticator = None if maker is None else maker(context)
         Py_INCREF(context)
-        c.context = <PyObject*>context
+        Py_INCREF(authenticator)
+        Py_XDECREF(c.context)
+        Py_XDECREF(c.authenticator)
+        c.context, c.authenticator = <PyObject*>context, <PyObject*>authenticator
     return <object>c.context
 
 
@@ -418,6 +481,7 @@ cdef void free_processor(Processor* p) noexcept:
             free_answer(&c.out)
             free(c.data)
             Py_XDECREF(c.context)
+            Py_XDECREF(c.authenticator)
         free(p.chunks[i])
     for i in range(<uint32_t>p.pool_count):
         free(p.pool[i])

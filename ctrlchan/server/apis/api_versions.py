@@ -9,7 +9,7 @@ from ctrlchan.server.access import NOTHING
 from ctrlchan.server.api import Api, Core, Reply, Request
 from ctrlchan.server.kio_messages import ClientMessages, KioError
 
-__all__ = ["with_api_versions"]
+__all__ = ["is_software", "with_api_versions"]
 
 _LOWEST, _HIGHEST = 0, 4
 _SOFTWARE_NAME_SINCE = 3
@@ -24,6 +24,11 @@ def with_api_versions(apis: Iterable[Api[Core]]) -> Mapping[int, Api[Core]]:
     return table | {own.key: own}
 
 
+def is_software(text: str) -> bool:
+    """Return whether this can be the name or the version of a client's software."""
+    return _SOFTWARE.fullmatch(text) is not None
+
+
 def _api_versions(others: Iterable[Api[Core]]) -> Api[Core]:
     """Return the API that announces `others` and itself."""
 
@@ -34,8 +39,7 @@ def _api_versions(others: Iterable[Api[Core]]) -> Api[Core]:
         messages = ClientMessages("api_versions", request.version)
         body = messages.decode(request)
         if request.version >= _SOFTWARE_NAME_SINCE and not (
-            _SOFTWARE.fullmatch(body.client_software_name)
-            and _SOFTWARE.fullmatch(body.client_software_version)
+            is_software(body.client_software_name) and is_software(body.client_software_version)
         ):
             return _reply(messages, KioError.invalid_request, [])
         return _reply(messages, KioError.none, announced)

@@ -1,6 +1,6 @@
 """SaslHandshake (17) and SaslAuthenticate (36), when nobody has to authenticate any more.
 
-Authentication itself is done before requests reach the APIs (``server.sasl``). They are announced
+Authentication itself is done before requests reach the APIs (``server.security``). They are announced
 because clients look for them in ApiVersions. ``KafkaApis.handleSaslHandshakeRequest`` and
 ``handleSaslAuthenticateRequest``.
 """

@@ -13,13 +13,15 @@ from ctrlchan.controller.admin.scram import (
     Deletion,
     Upsertion,
     alter_credentials,
-    credential_from_text,
-    credential_of_password,
-    credential_to_text,
     describe_credentials,
 )
 from ctrlchan.errors import ErrorCode, KafkaError
-from ctrlchan.server.sasl import ScramCredential
+from ctrlchan.server.security.scram_credentials import (
+    ScramCredential,
+    credential_from_text,
+    credential_of_password,
+    credential_to_text,
+)
 
 #: As ``kafka-configs --add-config 'SCRAM-SHA-256=[iterations=8192,password=alice-secret]'`` writes them.
 TEXT = (

@@ -19,10 +19,10 @@ import trustme
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from ctrlchan.controller.admin.scram import credential_of_password, credential_to_text
 from ctrlchan.errors import ConfigError
 from ctrlchan.security.listener_security import ClientAuth, ListenerSecurity
 from ctrlchan.security.settings import TlsSettings
+from ctrlchan.server.security.scram_credentials import credential_of_password, credential_to_text
 from ctrlchan.state import Endpoint, SecurityProtocol
 from tests.kafka.waiting import wait_until
 from tests.kafka.wire import receive_frame

@@ -1,4 +1,4 @@
-"""The users who may connect to a listener: those of its settings, and SCRAM users in ZooKeeper."""
+"""Users who may connect to a listener of a controller: of its settings, and SCRAM users in ZooKeeper."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Final
 
-from ctrlchan.controller.admin.scram import credential_from_text, credential_of_password
 from ctrlchan.errors import CtrlchanError
-from ctrlchan.server.sasl import ScramCredential
+from ctrlchan.server.security.scram_credentials import (
+    ScramCredential,
+    credential_from_text,
+    credential_of_password,
+)
 
 __all__ = ["ListenerCredentials"]
 
@@ -19,7 +22,7 @@ _SALT_SIZE: Final = 20  # bytes
 
 
 class ListenerCredentials:
-    """``Credentials`` of one listener. Used on the server's answer threads.
+    """Finds the passwords and credentials of the users of one listener. Used on the server's answer threads.
 
     ``users``: user name -> password. ``read_user_config`` returns the config of a user in ZooKeeper, or None
     if there is none; it may raise CtrlchanError. A user of ``users`` goes before one of the same name in

@@ -1,0 +1,39 @@
+"""From names of mechanisms to what begins their exchanges."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+
+from ctrlchan.errors import ConfigError
+from ctrlchan.server.security.mechanism import NewMechanism
+from ctrlchan.server.security.oauthbearer import OAuthBearer, ValidateToken
+from ctrlchan.server.security.plain import FindPassword, Plain
+from ctrlchan.server.security.scram import Scram
+from ctrlchan.server.security.scram_credentials import HASHES, ScramCredential
+
+__all__ = ["mechanisms"]
+
+
+def mechanisms(
+    names: Iterable[str],
+    find_password: FindPassword,
+    find_credential: Callable[[str, str], ScramCredential | None],
+    validate_token: ValidateToken | None = None,
+) -> dict[str, NewMechanism]:
+    """Return what begins an exchange, by the name of the mechanism. Raises ConfigError for an unknown one.
+
+    ``find_password``: of users of PLAIN. ``find_credential``: (mechanism, user name) → credential for SCRAM.
+    ``validate_token``: of OAUTHBEARER.
+    """
+    found: dict[str, NewMechanism] = {}
+    for name in names:
+        if name == "PLAIN":
+            found[name] = partial(Plain, find_password)
+        elif name in HASHES:
+            found[name] = partial(Scram, name, partial(find_credential, name))
+        elif name == "OAUTHBEARER" and validate_token is not None:
+            found[name] = partial(OAuthBearer, validate_token)
+        else:
+            raise ConfigError(f"mechanism {name} is not served")
+    return found
