@@ -49,6 +49,8 @@ from ctrlchan.server.access import java_host
 from ctrlchan.server.api import Api
 from ctrlchan.server.handler_pool import HandlerPool
 from ctrlchan.server.request_handler import RequestHandler
+from ctrlchan.server.security.listener import sasl_listener
+from ctrlchan.server.security.scram_users import ScramUsers
 from ctrlchan.server.socket_server import Listener, SocketServer
 from ctrlchan.state import Broker, Endpoint, SecurityProtocol
 from ctrlchan.zookeeper import nodes, paths
@@ -104,6 +106,7 @@ class BrokerServer:
         self._progress = progress
         self._halt = halt
         self._is_registered = False
+        self._scram_users = ScramUsers()
         self._stopping = threading.Lock()
         # What ``stop`` does, in reverse order; a ``start`` that fails does it at once.
         self._cleanup = ExitStack()
@@ -143,7 +146,10 @@ class BrokerServer:
             log_configs = LogConfigs(node.id, node.configs, lock)
             if session is not None:
                 self._config_store = BrokerConfigs(
-                    log_configs, session, lambda name: metadata.snapshot.has_topic(name)
+                    log_configs,
+                    session,
+                    lambda name: metadata.snapshot.has_topic(name),
+                    self._scram_users,
                 )
                 self._config_store.start()
                 cleanup.callback(self._config_store.stop)
@@ -326,7 +332,12 @@ class BrokerServer:
         """Bind the ports, and give the node its endpoints. Raises OSError."""
         node = self.node
         self._handler = RequestHandler(self.core, apis, self.core.lock, authorizer=authorizer)
-        self.server = SocketServer(listeners, settings.server, self.hot)
+        sasl = {
+            one.name: sasl_listener(one.name, one.security, self._scram_users.find)
+            for one in listeners
+            if one.security.mechanisms
+        }
+        self.server = SocketServer(listeners, settings.server, self.hot, sasl)
         self.pool = HandlerPool(
             node.id, self.server.requests, self._handler.serve_left, settings.requests.handler_threads
         )

@@ -179,6 +179,9 @@ TRANSACTION_PARTITION_VERIFICATION_ENABLE = _broker(
 )
 
 AUTHORIZER_CLASS_NAME = _more("authorizer.class.name", STRING, "")
+CONNECTION_FAILED_AUTHENTICATION_DELAY_MS = _more(
+    "connection.failed.authentication.delay.ms", INT, "100", least=0
+)
 CONTROLLED_SHUTDOWN_ENABLE = _more("controlled.shutdown.enable", BOOLEAN, "true")
 CONTROLLED_SHUTDOWN_MAX_RETRIES = _more("controlled.shutdown.max.retries", INT, "3", least=0)
 CONTROLLED_SHUTDOWN_RETRY_BACKOFF_MS = _more("controlled.shutdown.retry.backoff.ms", LONG, "5000", least=0)
@@ -415,6 +418,8 @@ ZOOKEEPER_CONNECTION_TIMEOUT_MS = _controller("zookeeper.connection.timeout.ms",
 
 # -- TLS and SASL of a listener, and of the connections to it
 
+CONNECTIONS_MAX_REAUTH_MS = _security("connections.max.reauth.ms", LONG, "0")
+#: In Kafka a system property of Java: the JAAS file.
 JAVA_SECURITY_AUTH_LOGIN_CONFIG = _security("java.security.auth.login.config", STRING, per_listener=False)
 SASL_ENABLED_MECHANISMS = _security("sasl.enabled.mechanisms", LIST, "GSSAPI")
 SASL_JAAS_CONFIG = _security("sasl.jaas.config", PASSWORD)
@@ -423,6 +428,7 @@ SASL_MECHANISM_INTER_BROKER_PROTOCOL = _security(
 )
 SASL_KERBEROS_SERVICE_NAME = _security("sasl.kerberos.service.name", STRING)
 SASL_OAUTHBEARER_TOKEN_ENDPOINT_URL = _security("sasl.oauthbearer.token.endpoint.url", STRING)
+SASL_SERVER_MAX_RECEIVE_SIZE = _security("sasl.server.max.receive.size", INT, "524288", per_listener=False)
 SSL_CIPHER_SUITES = _security("ssl.cipher.suites", LIST)
 SSL_CLIENT_AUTH = _security("ssl.client.auth", STRING, "none")
 SSL_ENABLED_PROTOCOLS = _security("ssl.enabled.protocols", LIST, "TLSv1.2,TLSv1.3")
@@ -480,7 +486,8 @@ def without_listener(name: str) -> str:
 def secures_listener(name: str) -> bool:
     """Return whether a name is that of a setting that secures one listener or all."""
     base = LISTENER_PREFIX.sub("", name)
-    if base.endswith(f".{SASL_JAAS_CONFIG}"):
-        # The name of a mechanism, in small letters, stands before it.
-        base = SASL_JAAS_CONFIG.name
+    for setting in (SASL_JAAS_CONFIG, CONNECTIONS_MAX_REAUTH_MS):
+        if base.endswith(f".{setting}"):
+            # The name of a mechanism, in small letters, stands before it.
+            base = setting.name
     return base in SECURITY and (base == name or SECURITY[base].per_listener)

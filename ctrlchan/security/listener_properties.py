@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, NoReturn
+from pathlib import Path
+from typing import Any, Final, NoReturn, TypeVar
 
 from ctrlchan.config import table
 from ctrlchan.config.properties_file import PropertiesFile
+from ctrlchan.config.setting import Setting
 from ctrlchan.errors import ConfigError
 from ctrlchan.protocol import SecurityProtocol
 from ctrlchan.security.ciphers import openssl_suites
-from ctrlchan.security.jaas import parse_jaas_config
+from ctrlchan.security.jaas import parse_jaas_config, parse_jaas_file
 from ctrlchan.security.listener_security import ClientAuth, ListenerSecurity
 from ctrlchan.security.settings import TlsSettings
 
 __all__ = ["CLIENT_LOGIN_MODULES", "LOGIN_MODULES", "ListenerProperties", "listener_security"]
+
+_T = TypeVar("_T")
 
 #: The login module of each SASL mechanism.
 LOGIN_MODULES: Final = {
     "PLAIN": "PlainLoginModule",
     "SCRAM-SHA-256": "ScramLoginModule",
     "SCRAM-SHA-512": "ScramLoginModule",
+    "OAUTHBEARER": "OAuthBearerLoginModule",
 }
 #: The same for those that a client has.
-CLIENT_LOGIN_MODULES: Final = {
-    **LOGIN_MODULES,
-    "OAUTHBEARER": "OAuthBearerLoginModule",
-    "GSSAPI": "Krb5LoginModule",
-}
+CLIENT_LOGIN_MODULES: Final = {**LOGIN_MODULES, "GSSAPI": "Krb5LoginModule"}
+#: Of a JAAS file; one with the name of a listener before it counts first (``JaasContext``).
+_SERVER_ENTRY: Final = "KafkaServer"
 _STORE_TYPES: Final = ("PEM", "PKCS12", "JKS")
 _USER: Final = "user_"
 
@@ -36,7 +39,8 @@ class ListenerProperties:
 
     def __init__(self, file: PropertiesFile, listener: str) -> None:
         self._file = file
-        self._prefix = f"listener.name.{listener.lower()}."
+        self._listener = listener.lower()
+        self._prefix = f"listener.name.{self._listener}."
 
     def value(self, key: str, *, empty: bool = False) -> str | None:
         """Return the value for the listener, else the one for all; an empty value only with ``empty``."""
@@ -49,6 +53,17 @@ class ListenerProperties:
     def own_value(self, key: str) -> str | None:
         """Return the value for the listener alone."""
         return self._file.value(self._prefix + key)
+
+    def value_of_mechanism(self, setting: Setting[_T], mechanism: str) -> _T | None:
+        """Return the value for a mechanism, else the one for all, each for the listener first.
+
+        Raises ConfigError with file, line and key.
+        """
+        for name in (f"{mechanism.lower()}.{setting.name}", setting.name):
+            for key in (self._prefix + name, name):
+                if self._file.value(key) is not None:
+                    return self._file.parse(key, lambda key, text: setting.parse(text, key))
+        return None
 
     def refuse(self, key: str, reason: str) -> NoReturn:
         """Raise ConfigError with the file, the line and the key, and its prefix if the file has it."""
@@ -117,7 +132,8 @@ class ListenerProperties:
         """Return (key, options) of the login module of a mechanism, or None if it is not configured.
 
         The value is ``<login module> required <name>="<value>" ... ;``. A key for the mechanism counts before
-        one for all, and each with the listener's prefix first.
+        one for all, and each with the listener's prefix first. The entries of a JAAS file come last:
+        ``<listener>.KafkaServer``, then ``KafkaServer``.
         """
         plain = table.SASL_JAAS_CONFIG.name
         special = f"{mechanism.lower()}.{plain}"
@@ -125,6 +141,24 @@ class ListenerProperties:
             text = self._file.value(key)
             if text is not None:
                 return key, self._parse_jaas(key, text, CLIENT_LOGIN_MODULES[mechanism])
+        key = table.JAVA_SECURITY_AUTH_LOGIN_CONFIG.name
+        path = self._file.value(key)
+        return None if path is None else self._find_in_jaas_file(key, path, CLIENT_LOGIN_MODULES[mechanism])
+
+    def _find_in_jaas_file(self, key: str, path: str, module: str) -> tuple[str, dict[str, str]] | None:
+        """Return what a JAAS file has for a login module: the options of the first one of its class."""
+        try:
+            entries = parse_jaas_file(Path(path).read_text("utf-8"))
+        except OSError as problem:
+            self._file.refuse(key, f"{path}: {problem.strerror}")
+        except ValueError:
+            self._file.refuse(key, f"{path} is not UTF-8")
+        except ConfigError as problem:
+            self._file.refuse(key, f"{path}: {problem}")
+        for name in (f"{self._listener}.{_SERVER_ENTRY}", _SERVER_ENTRY):
+            if name in entries:
+                found = [one for one in entries[name] if one.simple_name == module]
+                return (key, dict(found[0].options)) if found else None
         return None
 
     def _parse_jaas(self, key: str, text: str, module: str) -> dict[str, str]:
@@ -142,12 +176,15 @@ class ListenerProperties:
 def listener_security(properties: ListenerProperties, protocol: SecurityProtocol) -> ListenerSecurity:
     """Return the security of a listener. Raises ConfigError with file, line and key.
 
-    Keys: ``ssl.*``, ``ssl.client.auth``, ``sasl.enabled.mechanisms``, and the users of PLAIN
-    (``plain.sasl.jaas.config`` with ``user_<name>="<password>"``), each with the listener's prefix first.
+    Keys: ``ssl.*``, ``ssl.client.auth``, ``sasl.enabled.mechanisms``, ``connections.max.reauth.ms``, the
+    users of PLAIN (``plain.sasl.jaas.config`` with ``user_<name>="<password>"``), and how tokens of
+    OAUTHBEARER are validated (``oauthbearer.sasl.jaas.config``), each with the listener's prefix first.
     """
     tls = properties.tls() if protocol.name.endswith("SSL") else None
     mechanisms: tuple[str, ...] = ()
     users: dict[str, str] = {}
+    token_options: dict[str, str] | None = None
+    max_reauth_ms: dict[str, int] = {}
     if protocol.name.startswith("SASL"):
         setting = table.SASL_ENABLED_MECHANISMS
         text = properties.value(setting.name)
@@ -162,9 +199,22 @@ def listener_security(properties: ListenerProperties, protocol: SecurityProtocol
                 for name, password in found[1].items()
                 if name.startswith(_USER)
             }
+        found = properties.jaas_options("OAUTHBEARER") if "OAUTHBEARER" in mechanisms else None
+        token_options = None if found is None else found[1]
+        for mechanism in mechanisms:
+            max_reauth_ms[mechanism] = (
+                properties.value_of_mechanism(table.CONNECTIONS_MAX_REAUTH_MS, mechanism) or 0
+            )
     client_auth = ClientAuth.NONE if tls is None else _client_auth(properties, protocol)
     try:
-        return ListenerSecurity(tls=tls, client_auth=client_auth, mechanisms=mechanisms, users=users)
+        return ListenerSecurity(
+            tls=tls,
+            client_auth=client_auth,
+            mechanisms=mechanisms,
+            users=users,
+            token_options=token_options,
+            max_reauth_ms=max_reauth_ms,
+        )
     except ConfigError as problem:
         properties.refuse(table.SASL_ENABLED_MECHANISMS.name, str(problem))
 

@@ -1,4 +1,4 @@
-"""How a listener of the controller authenticates those who connect."""
+"""How a listener authenticates those who connect."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ __all__ = ["ClientAuth", "ListenerSecurity"]
 
 _TLS: Final = (SecurityProtocol.SSL, SecurityProtocol.SASL_SSL)
 _SASL: Final = (SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL)
+_OAUTHBEARER: Final = "OAUTHBEARER"
+_MECHANISMS: Final = (*MECHANISMS, _OAUTHBEARER)
 
 
 class ClientAuth(StrEnum):
@@ -31,25 +33,31 @@ class ListenerSecurity:
 
     - ``tls`` (None): the listener's certificate and key, and the certificates that sign those of clients.
     - ``client_auth`` (``none``): whether clients must show a certificate (``ssl.client.auth``).
-    - ``mechanisms`` (none): of SASL, a part of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512
-      (``sasl.enabled.mechanisms``).
-    - ``users`` (none): user name -> password, for all mechanisms (the ``user_…`` options of
-      ``PlainLoginModule``). SCRAM finds other users in ZooKeeper, below ``/config/users``, as brokers do.
+    - ``mechanisms`` (none): of SASL, a part of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER
+      (``sasl.enabled.mechanisms``). A controller has no OAUTHBEARER.
+    - ``users`` (none): user name -> password (the ``user_…`` options of ``PlainLoginModule``). SCRAM finds
+      its users in ZooKeeper, below ``/config/users``; on a controller these are users of SCRAM, too.
+    - ``token_options`` (none): how tokens of OAUTHBEARER are validated (``unsecuredValidator…`` options of
+      ``OAuthBearerLoginModule``). Without a login module there is no OAUTHBEARER.
+    - ``max_reauth_ms`` (none): for how many milliseconds a session lasts, by mechanism; 0: for ever
+      (``connections.max.reauth.ms``). Of brokers that store records.
     """
 
     tls: TlsSettings | None = None
     client_auth: ClientAuth = ClientAuth.NONE
     mechanisms: tuple[str, ...] = ()
     users: Mapping[str, str] = field(default_factory=dict, repr=False)
+    token_options: Mapping[str, str] | None = field(default=None, repr=False)
+    max_reauth_ms: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         try:
             object.__setattr__(self, "client_auth", ClientAuth(self.client_auth))
         except ValueError:
             raise ConfigError(f"client_auth: {self.client_auth!r} is not {', '.join(ClientAuth)}") from None
-        unknown = [name for name in self.mechanisms if name not in MECHANISMS]
+        unknown = [name for name in self.mechanisms if name not in _MECHANISMS]
         if unknown:
-            raise ConfigError(f"mechanisms: {unknown[0]!r} is not {', '.join(MECHANISMS)}")
+            raise ConfigError(f"mechanisms: {unknown[0]!r} is not {', '.join(_MECHANISMS)}")
         for user, password in self.users.items():
             if not user or not password:
                 raise ConfigError("users: a name or a password is empty")
@@ -70,5 +78,9 @@ class ListenerSecurity:
                 )
             if self.mechanisms == ("PLAIN",) and not self.users:
                 raise ConfigError(f"listener {listener}: nobody can authenticate: PLAIN has no users")
+            if _OAUTHBEARER in self.mechanisms and self.token_options is None:
+                raise ConfigError(
+                    f"listener {listener}: OAUTHBEARER needs a login module (oauthbearer.sasl.jaas.config)"
+                )
         elif self.mechanisms:
             raise ConfigError(f"listener {listener}: {protocol.name} has no SASL")

@@ -3,6 +3,7 @@ from enum import IntEnum
 from typing import Any
 
 from ctrlchan._c.clock_functions import Clock
+from ctrlchan.protocol import SecurityProtocol
 from ctrlchan.server.request_context import RequestContext
 
 class EventKind(IntEnum):
@@ -58,6 +59,7 @@ class NetworkThreads:
         max_per_ip: int,
         per_ip_overrides: list[tuple[bytes, int]],
         send_buffer: int,
+        security_protocols: Sequence[SecurityProtocol] = (),
         authenticators: Sequence[Callable[[RequestContext], object] | None] = (),
         max_unauthenticated_bytes: int = 524_288,
         authentication_ms: int = 30_000,

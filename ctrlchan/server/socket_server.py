@@ -169,9 +169,12 @@ class SocketServer:
         settings = settings or SocketServerSettings()
         #: Name of each listener -> its port.
         self.ports: dict[str, int] = {}
+        sasl = sasl or {}
         for name, _, _, protocol, _ in listeners:
             if protocol not in _SERVED:
                 raise ConfigError(f"listener {name}: {protocol.name} is not served")
+            if (name in sasl) != protocol.name.startswith("SASL"):
+                raise ConfigError(f"listener {name}: {protocol.name} with or without SASL")
         sockets: list[socket.socket] = []
         try:
             for listener in listeners:
@@ -197,7 +200,8 @@ class SocketServer:
                 max_per_ip=settings.max_connections_per_ip,
                 per_ip_overrides=overrides,
                 send_buffer=settings.socket_send_buffer_bytes,
-                authenticators=[_authenticator((sasl or {}).get(listener.name)) for listener in listeners],
+                security_protocols=[listener.security_protocol for listener in listeners],
+                authenticators=[_authenticator(sasl.get(listener.name)) for listener in listeners],
                 max_unauthenticated_bytes=settings.sasl_server_max_receive_size,
                 authentication_ms=AUTHENTICATION_MS if idle_ms < 0 else min(idle_ms, AUTHENTICATION_MS),
                 refusal_ms=settings.connection_failed_authentication_delay_ms,

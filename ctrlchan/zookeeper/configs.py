@@ -32,9 +32,13 @@ class ConfigNodes(GuardedNodes):
         path = paths.broker_config() if broker_id is None else paths.broker_config(broker_id)
         return self._read([path])[0] or {}
 
+    def read_user_configs(self, users: Sequence[str]) -> list[dict[str, str] | None]:
+        """Return the configuration of each user, with the SCRAM credentials; None where there is no node."""
+        return self._read([paths.user_config(user) for user in users])
+
     def read_user_config(self, user: str) -> dict[str, str] | None:
         """Return the configuration of a user, with the SCRAM credentials; None where there is no node."""
-        return self._read([paths.user_config(user)])[0]
+        return self.read_user_configs([user])[0]
 
     def user_names(self) -> list[str]:
         """Return the names of the users with a configuration."""

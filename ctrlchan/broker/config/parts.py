@@ -78,6 +78,8 @@ def server_settings(configs: Mapping[str, str]) -> SocketServerSettings:
         max_connections=table.MAX_CONNECTIONS.of(configs),
         max_connections_per_ip=table.MAX_CONNECTIONS_PER_IP.of(configs),
         max_connections_per_ip_overrides=_overrides(table.MAX_CONNECTIONS_PER_IP_OVERRIDES.of(configs)),
+        sasl_server_max_receive_size=table.SASL_SERVER_MAX_RECEIVE_SIZE.of(configs),
+        connection_failed_authentication_delay_ms=table.CONNECTION_FAILED_AUTHENTICATION_DELAY_MS.of(configs),
     )
 
 

@@ -1,4 +1,4 @@
-"""BrokerConfigs: the configs of topics and the dynamic configs of brokers in ZooKeeper, for one broker.
+"""BrokerConfigs: for one broker, the configs of topics, users and brokers in ZooKeeper.
 
 Source: ``kafka.server.ZkConfigManager`` and ``kafka.zk.AdminZkClient`` of Kafka 3.9.
 """
@@ -18,12 +18,13 @@ from ctrlchan.zookeeper.notifications import NotificationNodes
 from ctrlchan.zookeeper.operations import Operation
 from ctrlchan.zookeeper.session import ZooKeeperSession
 
-__all__ = ["BrokerConfigs", "ConfiguredBroker"]
+__all__ = ["BrokerConfigs", "ConfiguredBroker", "ConfiguredUsers"]
 
 _LOG: Final = logging.getLogger("ctrlchan.broker")
 
 _TOPICS: Final = "topics"
 _BROKERS: Final = "brokers"
+_USERS: Final = "users"
 _RETRY_SECONDS: Final = 0.5
 #: How long ``stop`` waits for the thread, which may wait for ZooKeeper.
 _STOP_SECONDS: Final = 1.0
@@ -41,6 +42,16 @@ class ConfiguredBroker(Protocol):
         """Take the dynamic configs of this broker, and those of all brokers. Raises ConfigError."""
 
 
+class ConfiguredUsers(Protocol):
+    """The users whose SCRAM credentials are in their configs. The methods are called without a lock."""
+
+    def replace_all(self, configs: Mapping[str, Mapping[str, str]]) -> object:
+        """Take the configs of all users."""
+
+    def set_user(self, username: str, config: Mapping[str, str]) -> object:
+        """Take the config of one user, an empty one if it is gone."""
+
+
 class _Nodes(ConfigNodes, NotificationNodes):
     """A broker's writes to ZooKeeper: they do not check the controller epoch."""
 
@@ -52,13 +63,18 @@ class BrokerConfigs:
     """Gives a broker its configs at the start and whenever they change; reads and writes them for its APIs.
 
     ``session``: of the broker's registration, which has started. ``in_metadata``: whether the metadata has a
-    topic. Reads and writes raise ZooKeeperError.
+    topic. ``users``: get the configs of users, too. Reads and writes raise ZooKeeperError.
     """
 
     def __init__(
-        self, broker: ConfiguredBroker, session: ZooKeeperSession, in_metadata: Callable[[str], bool]
+        self,
+        broker: ConfiguredBroker,
+        session: ZooKeeperSession,
+        in_metadata: Callable[[str], bool],
+        users: ConfiguredUsers | None = None,
     ) -> None:
         self._broker = broker
+        self._users = users
         self._in_metadata = in_metadata
         self._nodes = _Nodes(session)
         # Notifications that are done. Their numbers are no help: a node may have any name.
@@ -153,6 +169,7 @@ class BrokerConfigs:
         self._seen = frozenset(self._nodes.config_changes(self._notified))
         names = sorted(self._nodes.session.children(paths.TOPIC_CONFIGS) or [])
         self._apply_brokers()
+        self._apply_all_users()
         self._apply_topics(names)
 
     def _apply_changes(self) -> None:
@@ -164,6 +181,8 @@ class BrokerConfigs:
         self._seen = frozenset(names)
         if any(kind == _BROKERS and name in (paths.DEFAULT_ENTITY, str(self.id)) for kind, name in entities):
             self._apply_brokers()
+        # Below a user are his client ids, which have quotas alone.
+        self._apply_users(sorted({name for kind, name in entities if kind == _USERS and "/" not in name}))
         self._apply_topics(sorted({name for kind, name in entities if kind == _TOPICS}))
 
     def _apply_brokers(self) -> None:
@@ -176,6 +195,26 @@ class BrokerConfigs:
             except ConfigError as error:
                 # Kafka's tools refuse such a value; whoever writes nodes can write any.
                 _LOG.error("broker %d: its dynamic configs stay as they were: %s", self.id, error)
+
+    def _apply_all_users(self) -> None:
+        if self._users is None:
+            return
+        names = self._nodes.user_names()
+        configs = self._nodes.read_user_configs(names)
+        with self._giving:
+            if not self._stopped:
+                self._users.replace_all(
+                    {name: config or {} for name, config in zip(names, configs, strict=True)}
+                )
+
+    def _apply_users(self, sanitized: Sequence[str]) -> None:
+        if self._users is None:
+            return
+        names = [paths.unsanitized(name) for name in sanitized if name != paths.DEFAULT_ENTITY]
+        for name, config in zip(names, self._nodes.read_user_configs(names), strict=True):
+            with self._giving:
+                if not self._stopped:
+                    self._users.set_user(name, config or {})
 
     def _apply_topics(self, names: Sequence[str]) -> None:
         for name, config in zip(names, self._nodes.read_topic_configs(names), strict=True):

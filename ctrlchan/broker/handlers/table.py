@@ -32,7 +32,7 @@ from ctrlchan.broker.handlers import (
 from ctrlchan.broker.handlers.control_table import CONTROL_APIS
 from ctrlchan.broker.storing_core import StoringCore
 from ctrlchan.server.api import Api
-from ctrlchan.server.apis import acls, describe_cluster
+from ctrlchan.server.apis import acls, describe_cluster, sasl
 from ctrlchan.server.apis.api_versions import with_api_versions
 
 __all__ = ["GROUP_APIS", "TRANSACTION_APIS", "storing_apis"]
@@ -75,6 +75,8 @@ def storing_apis(*, forwards: bool, alters_configs: bool) -> Mapping[int, Api[St
         describe_cluster.API,
         describe_producers.API,
         write_txn_markers.API,
+        sasl.HANDSHAKE,
+        sasl.AUTHENTICATE,
     ]
     if forwards:
         apis += forwarded.APIS

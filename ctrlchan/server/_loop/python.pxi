@@ -159,7 +159,7 @@ cdef class NetworkThreads:
 
     ``listeners``: names and listening sockets' descriptors, which belong to this object from here on.
     ``per_ip_overrides``: packed IPv6 addresses (IPv4 as mapped ones) and limits. ``idle_ns``: -1 for never.
-    ``authenticators``: for each listener, what makes the authenticator of a connection of its RequestContext, or None
+    ``security_protocols``: of the listeners; empty: PLAINTEXT. ``authenticators``: for each listener, what makes the authenticator of a connection of its RequestContext, or None
     where nobody has to authenticate himself; empty: nowhere. ``authentication_ms``: how long a peer may take.
     ``refusal_ms``: how long the answer to one that is refused waits. ``clock``, ``poller``: None for those of the
     operating system.
@@ -167,7 +167,7 @@ cdef class NetworkThreads:
 
     def __cinit__(self, list listeners, HotHandler hot=None, *, int processors, int64_t max_request_bytes,
                   int64_t queue_capacity, int64_t idle_ns, int64_t max_connections, int64_t max_per_ip,
-                  list per_ip_overrides, int send_buffer, authenticators=(), int64_t max_unauthenticated_bytes=524288,
+                  list per_ip_overrides, int send_buffer, security_protocols=(), authenticators=(), int64_t max_unauthenticated_bytes=524288,
                   int64_t authentication_ms=30000, int64_t refusal_ms=100, Clock clock=None, Poller poller=None):
         cdef Network* network
         cdef int i
@@ -177,9 +177,10 @@ cdef class NetworkThreads:
         self.hot = hot
         self.clock, self.poller = clock or SYSTEM_CLOCK, poller or Poller()
         self.listener_names = tuple(name for name, _ in listeners)
+        self.security_protocols = tuple(security_protocols) or (SecurityProtocol.PLAINTEXT,) * len(listeners)
         self.authenticators = tuple(authenticators) or (None,) * len(listeners)
-        if len(self.authenticators) != len(listeners):
-            raise ValueError(f"{len(self.authenticators)} authenticators for {len(listeners)} listeners")
+        if not len(self.authenticators) == len(self.security_protocols) == len(listeners):
+            raise ValueError(f"{len(listeners)} listeners, and the security of another number")
         network = self.network = <Network*>calloc(1, sizeof(Network))
         if network == NULL:
             raise MemoryError()
@@ -440,7 +441,8 @@ cdef object context_of(NetworkThreads threads, Connection* c):
     """Return the RequestContext of a connection whose request the caller has taken: nobody else uses the field."""
     if c.context == NULL or (<object>c.context).connection_id != c.number:
         host, port = peer_of(&c.peer)
-        context = RequestContext(threads.listener_names[c.listener], SecurityProtocol.PLAINTEXT, host, port, c.number)
+        protocol = threads.security_protocols[c.listener]
+        context = RequestContext(threads.listener_names[c.listener], protocol, host, port, c.number)
         maker = threads.authenticators[c.listener]
         authenticator = None if maker is None else maker(context)
         Py_INCREF(context)

@@ -27,12 +27,11 @@ from ctrlchan.controller.server.apis import (
     list_partition_reassignments,
     list_transactions,
     metadata,
-    sasl,
     update_features,
 )
 from ctrlchan.controller.server.core import ServerCore
 from ctrlchan.server.api import Api
-from ctrlchan.server.apis import acls
+from ctrlchan.server.apis import acls, sasl
 from ctrlchan.server.apis.api_versions import with_api_versions
 
 __all__ = ["served_apis"]

@@ -11,6 +11,7 @@ import pytest
 from kio.schema.errors import ErrorCode as KioError
 
 from ctrlchan.errors import ProtocolError
+from ctrlchan.protocol import SecurityProtocol
 from ctrlchan.server.api import Buffers
 from ctrlchan.server.handler_pool import HandlerPool
 from ctrlchan.server.request_context import RequestContext
@@ -26,6 +27,8 @@ from tests.unit.server.security.sasl_clients import (
 )
 from tests.unit.server.serving import Client
 
+SECURE = Listener("SECURE", "127.0.0.1", 0, SecurityProtocol.SASL_PLAINTEXT)
+
 
 def serve(frame: bytes, context: RequestContext) -> Buffers:
     return (f"{context.principal} ".encode(), frame)
@@ -33,8 +36,7 @@ def serve(frame: bytes, context: RequestContext) -> Buffers:
 
 @contextmanager
 def secured(**settings: Any) -> Iterator[SocketServer]:
-    listener = Listener("SECURE", "127.0.0.1", 0)
-    server = SocketServer([listener], SocketServerSettings(**settings), sasl={"SECURE": sasl_listener()})
+    server = SocketServer([SECURE], SocketServerSettings(**settings), sasl={"SECURE": sasl_listener()})
     pool = HandlerPool(1, server.requests, serve, 2)
     pool.start()
     server.start()
@@ -75,7 +77,7 @@ def test_a_refusal_is_logged_without_secrets(caplog: pytest.LogCaptureFixture) -
     lines = [one.getMessage() for one in caplog.records if one.levelno == logging.INFO]
     assert 0 < len(lines) < 10
     assert "broker 1: failed authentication with 127.0.0.1:" in lines[0]
-    assert not any("password" in line and "not-her" in line or "secret" in line for line in lines)
+    assert not any("not-her" in line or "secret" in line for line in lines)
 
 
 def test_a_line_break_of_a_peer_stays_out_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
@@ -93,7 +95,7 @@ def test_a_request_that_cannot_be_read_is_logged_apart(caplog: pytest.LogCapture
     def refuse(_frame: bytes, _context: RequestContext) -> Buffers:
         raise ProtocolError("a defect")
 
-    server = SocketServer([Listener("SECURE", "127.0.0.1", 0)], sasl={"SECURE": sasl_listener()})
+    server = SocketServer([SECURE], sasl={"SECURE": sasl_listener()})
     pool = HandlerPool(1, server.requests, refuse, 1)
     pool.start()
     server.start()

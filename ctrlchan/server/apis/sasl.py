@@ -7,7 +7,8 @@ because clients look for them in ApiVersions. ``KafkaApis.handleSaslHandshakeReq
 
 from __future__ import annotations
 
-from ctrlchan.controller.server.core import ServerCore
+from typing import Any, Final
+
 from ctrlchan.server.access import NOTHING
 from ctrlchan.server.api import Api, Reply, Request
 from ctrlchan.server.kio_messages import ClientMessages, KioError
@@ -15,12 +16,12 @@ from ctrlchan.server.kio_messages import ClientMessages, KioError
 __all__ = ["AUTHENTICATE", "HANDSHAKE"]
 
 
-def _handshake(_: ServerCore, request: Request) -> Reply:
+def _handshake(_: object, request: Request) -> Reply:
     messages = ClientMessages("sasl_handshake", request.version)
     return Reply(messages.response(error_code=KioError.illegal_sasl_state, mechanisms=()))
 
 
-def _authenticate(_: ServerCore, request: Request) -> Reply:
+def _authenticate(_: object, request: Request) -> Reply:
     messages = ClientMessages("sasl_authenticate", request.version)
     return Reply(
         messages.response(
@@ -31,9 +32,23 @@ def _authenticate(_: ServerCore, request: Request) -> Reply:
     )
 
 
-HANDSHAKE: Api[ServerCore] = Api(
-    key=17, name="SaslHandshake", lowest=0, highest=1, flexible_from=2, handle=_handshake, needs=NOTHING
+HANDSHAKE: Final[Api[Any]] = Api(
+    key=17,
+    name="SaslHandshake",
+    lowest=0,
+    highest=1,
+    flexible_from=2,
+    handle=_handshake,
+    locks_core=False,
+    needs=NOTHING,
 )
-AUTHENTICATE: Api[ServerCore] = Api(
-    key=36, name="SaslAuthenticate", lowest=0, highest=2, flexible_from=2, handle=_authenticate, needs=NOTHING
+AUTHENTICATE: Final[Api[Any]] = Api(
+    key=36,
+    name="SaslAuthenticate",
+    lowest=0,
+    highest=2,
+    flexible_from=2,
+    handle=_authenticate,
+    locks_core=False,
+    needs=NOTHING,
 )

@@ -1,0 +1,34 @@
+"""From the security of a broker's listener to its SASL."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from ctrlchan.security.listener_security import ListenerSecurity
+from ctrlchan.server.security.mechanisms import mechanisms
+from ctrlchan.server.security.sasl_server import SaslListener, wall_clock_ms
+from ctrlchan.server.security.scram_credentials import ScramCredential
+from ctrlchan.server.security.unsecured_tokens import UnsecuredTokens
+
+__all__ = ["sasl_listener"]
+
+_LOG: Final = logging.getLogger("ctrlchan.broker")
+
+
+def sasl_listener(
+    name: str,
+    security: ListenerSecurity,
+    find_credential: Callable[[str, str], ScramCredential | None],
+) -> SaslListener:
+    """Return what the SASL exchanges of a listener share. Raises ConfigError.
+
+    ``find_credential``: (mechanism, user name) → credential for SCRAM.
+    """
+    validate = None
+    if security.token_options is not None:
+        validate = UnsecuredTokens(security.token_options, wall_clock_ms)
+        _LOG.warning("listener %s: OAUTHBEARER takes tokens that nobody has signed: only for tests", name)
+    made = mechanisms(security.mechanisms, security.users.get, find_credential, validate)
+    return SaslListener(made, security.max_reauth_ms)

@@ -1,0 +1,205 @@
+"""Clients that authenticate themselves with SASL at a broker that stores records."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import confluent_kafka
+import pytest
+from confluent_kafka.admin import (
+    AdminClient,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialDeletion,
+    UserScramCredentialUpsertion,
+)
+
+from ctrlchan import EmbeddedCluster
+from tests.kafka.waiting import wait_until
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+    from kafka.errors import KafkaError
+    from kafka.net.sasl.oauth import AbstractTokenProvider
+
+pytestmark = pytest.mark.timeout(240)
+
+TOPIC = "secured"
+PASSWORD = 'a "quoted", = \\ s3cret'
+QUOTED = PASSWORD.replace("\\", "\\\\").replace('"', '\\"')
+SESSION_MS = 1500
+CONFIGS = {
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SECURE:SASL_PLAINTEXT,SHORT:SASL_PLAINTEXT",
+    "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
+    "listener.name.secure.plain.sasl.jaas.config": (
+        "org.apache.kafka.common.security.plain.PlainLoginModule required "
+        f'user_alice="{QUOTED}" user_bob="b";'
+    ),
+    "listener.name.secure.oauthbearer.sasl.jaas.config": (
+        "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required;"
+    ),
+    "listener.name.short.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
+    "listener.name.short.plain.sasl.jaas.config": (
+        'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="a";'
+    ),
+    "listener.name.short.connections.max.reauth.ms": SESSION_MS,
+}
+MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[EmbeddedCluster]:
+    listeners = {"SECURE": "127.0.0.1:0", "SHORT": "127.0.0.1:0"}
+    with EmbeddedCluster(more_listeners=listeners, configs=CONFIGS) as cluster:
+        cluster.create_topic(TOPIC, partitions=1)
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+        alter(
+            admin,
+            *(
+                UserScramCredentialUpsertion("alice", ScramCredentialInfo(mechanism, 4096), PASSWORD.encode())
+                for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512)
+            ),
+        )
+        yield cluster
+
+
+def alter(admin: AdminClient, *changes: Any) -> None:
+    for future in admin.alter_user_scram_credentials(list(changes)).values():
+        future.result(30)
+
+
+def address(cluster: EmbeddedCluster, listener: str) -> str:
+    (broker,) = cluster.brokers
+    (found,) = (one for one in broker.endpoints if one.listener == listener)
+    return f"{found.host}:{found.port}"
+
+
+def token(name: str = "alice", seconds: float = 3600) -> str:
+    """Return a token that nobody has signed."""
+    claims = {"sub": name, "iat": time.time() - 1, "exp": time.time() + seconds}
+    parts = [json.dumps(part).encode() for part in ({"alg": "none"}, claims)]
+    return ".".join([*(base64.urlsafe_b64encode(part).decode().rstrip("=") for part in parts), ""])
+
+
+def settings_of(cluster: EmbeddedCluster, mechanism: str, password: str = PASSWORD) -> dict[str, Any]:
+    """Return the settings of a client of librdkafka."""
+    found: dict[str, Any] = {
+        "bootstrap.servers": address(cluster, "SECURE"),
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": mechanism,
+    }
+    if mechanism == "OAUTHBEARER":
+        return found | {"oauth_cb": lambda _: (token(seconds=3600), time.time() + 3600)}
+    return found | {"sasl.username": "alice", "sasl.password": password}
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_confluent_kafka(cluster: EmbeddedCluster, mechanism: str) -> None:
+    settings = settings_of(cluster, mechanism)
+    producer = confluent_kafka.Producer(settings)
+    producer.produce(TOPIC, f"c {mechanism}")
+    assert producer.flush(60) == 0
+    consumer = confluent_kafka.Consumer(
+        settings | {"group.id": f"c-{mechanism}", "auto.offset.reset": "earliest"}
+    )
+    consumer.assign([confluent_kafka.TopicPartition(TOPIC, 0, 0)])
+    seen: list[bytes] = []
+
+    def arrived() -> bool:
+        message = consumer.poll(1)
+        if message is not None and message.error() is None:
+            seen.append(message.value())
+        return f"c {mechanism}".encode() in seen
+
+    wait_until(arrived, what="the record")
+    consumer.close()
+
+
+class Tokens(AbstractTokenProvider):  # type: ignore[misc]
+    def token(self) -> str:
+        return token()
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_kafka_python(cluster: EmbeddedCluster, mechanism: str) -> None:
+    settings: dict[str, Any] = {
+        "bootstrap_servers": address(cluster, "SECURE"),
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": mechanism,
+        "sasl_plain_username": "alice",
+        "sasl_plain_password": PASSWORD,
+    }
+    if mechanism == "OAUTHBEARER":
+        settings["sasl_oauth_token_provider"] = Tokens()
+    producer = KafkaProducer(**settings)
+    producer.send(TOPIC, f"p {mechanism}".encode()).get(60)
+    producer.close()
+    consumer = KafkaConsumer(**settings, auto_offset_reset="earliest", consumer_timeout_ms=30_000)
+    consumer.assign([TopicPartition(TOPIC, 0)])
+    assert any(record.value == f"p {mechanism}".encode() for record in consumer)
+    consumer.close()
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+def test_a_wrong_password(cluster: EmbeddedCluster, mechanism: str) -> None:
+    errors: list[confluent_kafka.KafkaError] = []
+    admin = AdminClient(settings_of(cluster, mechanism, "wrong") | {"error_cb": errors.append})
+    with pytest.raises(confluent_kafka.KafkaException):
+        admin.list_topics(timeout=5)
+    assert any(one.code() == confluent_kafka.KafkaError._AUTHENTICATION for one in errors)
+    assert PASSWORD not in str(errors)
+
+
+def test_a_client_without_sasl(cluster: EmbeddedCluster) -> None:
+    with pytest.raises(KafkaError):
+        KafkaProducer(bootstrap_servers=address(cluster, "SECURE"), bootstrap_timeout_ms=3000)
+
+
+def test_scram_users_come_and_go(cluster: EmbeddedCluster) -> None:
+    """Through the APIs of the secured listener itself, and without a restart."""
+    admin = AdminClient(settings_of(cluster, "PLAIN"))
+    info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 8192)
+    alter(admin, UserScramCredentialUpsertion("carol", info, b"c4rol"))
+    (described,) = (one.result(30) for one in admin.describe_user_scram_credentials(["carol"]).values())
+    assert [(one.mechanism, one.iterations) for one in described.scram_credential_infos] == [
+        (ScramMechanism.SCRAM_SHA_512, 8192)
+    ]
+    carol = settings_of(cluster, "SCRAM-SHA-512") | {"sasl.username": "carol", "sasl.password": "c4rol"}
+
+    def can_log_in() -> bool:
+        try:
+            return bool(AdminClient(carol).list_topics(timeout=3).topics)
+        except confluent_kafka.KafkaException:
+            return False
+
+    wait_until(can_log_in, what="the new user")
+    alter(admin, UserScramCredentialDeletion("carol", ScramMechanism.SCRAM_SHA_512))
+    wait_until(lambda: not can_log_in(), what="the end of the user")
+
+
+def test_a_client_renews_its_session(cluster: EmbeddedCluster) -> None:
+    """librdkafka does it with PLAIN: the connection stays."""
+    settings = {
+        "bootstrap.servers": address(cluster, "SHORT"),
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "alice",
+        "sasl.password": "a",
+        "enable.idempotence": True,
+    }
+    delivered: list[Any] = []
+    producer = confluent_kafka.Producer(settings | {"error_cb": lambda error: delivered.append(error)})
+    began = time.monotonic()
+    sent = 0
+    while time.monotonic() - began < 4 * SESSION_MS / 1000:
+        producer.produce(TOPIC, f"s {sent}", on_delivery=lambda error, _: delivered.append(error))
+        sent += 1
+        assert producer.flush(30) == 0
+        time.sleep(0.2)
+    assert delivered == [None] * sent
