@@ -151,7 +151,7 @@ class ListenerProperties:
             entries = parse_jaas_file(Path(path).read_text("utf-8"))
         except OSError as problem:
             self._file.refuse(key, f"{path}: {problem.strerror}")
-        except ValueError:
+        except UnicodeDecodeError:
             self._file.refuse(key, f"{path} is not UTF-8")
         except ConfigError as problem:
             self._file.refuse(key, f"{path}: {problem}")

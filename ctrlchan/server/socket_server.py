@@ -109,7 +109,7 @@ class ProcessorCounters(NamedTuple):
     authentications_failed: int
     renewed: int
     renewals_failed: int
-    #: Peers whose client is too old to be told how long its session lasts.
+    #: Peers whose client is too old to learn how long its session lasts.
     cannot_renew: int
     #: Connections that were closed because their session had ended.
     sessions_expired: int

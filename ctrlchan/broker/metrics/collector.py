@@ -12,6 +12,7 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from ctrlchan.broker.metrics import (
+    authentication,
     groups,
     logs,
     purgatories,
@@ -28,7 +29,17 @@ if TYPE_CHECKING:
 
 __all__ = ["BrokerMetrics"]
 
-_AREAS: Final = (topics, requests, threads, replicas, logs, groups, transactions, purgatories)
+_AREAS: Final = (
+    topics,
+    requests,
+    threads,
+    authentication,
+    replicas,
+    logs,
+    groups,
+    transactions,
+    purgatories,
+)
 
 
 class BrokerMetrics(Collector):

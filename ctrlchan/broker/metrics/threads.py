@@ -54,8 +54,8 @@ def collect(server: BrokerServer) -> Iterator[Metric]:
         ),
         (
             "expiredconnectionskilledcount",
-            "Connections that were idle for too long",
-            sum(one.idle_closed for one in processors),
+            "Connections whose SASL session had ended",
+            sum(one.sessions_expired for one in processors),
         ),
     ):
         yield counter(f"{_NETWORK}socketserver_{name}", text, value)

@@ -118,7 +118,7 @@ class SaslServer:
         self.principal = ANONYMOUS
         #: How long the session lasts that has just begun, in milliseconds; None: for ever.
         self.session_ms: int | None = None
-        #: Whether the client was told how long the session lasts.
+        #: Whether the client knows how long the session lasts.
         self.can_renew = False
         self._listener = listener
         self._state = _State.HANDSHAKE_OR_VERSIONS

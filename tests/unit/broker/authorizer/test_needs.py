@@ -78,6 +78,8 @@ DENIALS = {
     "AlterConfigs": TOPIC_DENIED,
     "IncrementalAlterConfigs": TOPIC_DENIED,
     "DescribeLogDirs": CLUSTER_DENIED,
+    "DescribeUserScramCredentials": CLUSTER_DENIED,
+    "AlterUserScramCredentials": CLUSTER_DENIED,
     "ElectLeaders": CLUSTER_DENIED,
     "AlterPartitionReassignments": CLUSTER_DENIED,
     "ListPartitionReassignments": CLUSTER_DENIED,
@@ -86,6 +88,8 @@ DENIALS = {
 }
 #: APIs that refuse nobody: they filter, or need nothing.
 OPEN = {"ApiVersions", "DescribeCluster", "ListGroups", "ListTransactions"}
+#: Answered with ILLEGAL_SASL_STATE, whoever asks.
+AUTHENTICATING = {"SaslHandshake", "SaslAuthenticate"}
 #: Requests beside the plain one, so that all is asked for.
 VARIANTS: dict[str, list[dict[str, Any]]] = {
     "Produce": [{"transactional_id": "x", "records": TRANSACTIONAL}],
@@ -139,7 +143,7 @@ def versions() -> Iterator[Any]:
 @pytest.mark.parametrize("api", [*APIS.values()], ids=lambda api: api.name)
 def test_each_api_declares_its_needs(api: Api[Any]) -> None:
     assert api.needs is not None, "state what the API needs: needs_cluster, asks, NOTHING"
-    assert (api.name in DENIALS) != (api.name in OPEN or api.key == FETCH)
+    assert (api.name in DENIALS) != (api.name in OPEN | AUTHENTICATING or api.key == FETCH)
 
 
 def test_apis_of_a_broker_without_records() -> None:
@@ -165,6 +169,8 @@ def test_who_is_denied_everything_is_refused(
     if api.name == "DescribeLogDirs" and version < 3:
         # Its response has no error of the whole.
         assert body.results == ()
+    elif api.name in AUTHENTICATING:
+        assert errors == {KioError.illegal_sasl_state}
     elif api.name in OPEN:
         assert not errors, fields
     else:

@@ -228,7 +228,7 @@ def test_the_last_answer_says_how_long_the_session_lasts(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [None, 0])
-def test_a_client_that_is_not_told_has_the_same_session(version: int | None) -> None:
+def test_an_old_client_has_the_same_session(version: int | None) -> None:
     client = Client(version, sasl_listener(max_session_ms=5000))
     client.handshake("PLAIN")
     client.token(ALICE)

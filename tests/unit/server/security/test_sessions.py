@@ -285,7 +285,7 @@ def test_a_session_ends(limited: SimulatedServer) -> None:
     assert limited.counters.sessions_expired == 1
 
 
-def test_a_client_that_is_not_told_has_a_session_too(limited: SimulatedServer) -> None:
+def test_an_old_client_has_a_session_too(limited: SimulatedServer) -> None:
     client = SimulatedClient(limited)
     client.send(client_frame(HANDSHAKE, 0, mechanism="PLAIN"), ALICE)
     assert client.answers()[1] == b""

@@ -1,0 +1,54 @@
+"""Metrics of peers that authenticate themselves, by listener and processor.
+
+Source: ``Selector.SelectorMetrics`` (Kafka 3.9), group ``socket-server-metrics``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from prometheus_client.core import CounterMetricFamily, Metric
+
+from ctrlchan.server.socket_server import ProcessorCounters
+
+if TYPE_CHECKING:
+    from ctrlchan.broker.server import BrokerServer
+
+__all__ = ["collect"]
+
+_PREFIX: Final = "kafka_server_socket_server_metrics_"
+#: Name, what it counts, and its field of ProcessorCounters.
+_COUNTERS: Final = (
+    ("successful_authentication", "Peers that proved who they are", "authenticated"),
+    ("failed_authentication", "Peers that did not", "authentications_failed"),
+    ("successful_reauthentication", "Sessions that were renewed", "renewed"),
+    ("failed_reauthentication", "Sessions that were not", "renewals_failed"),
+    (
+        "successful_authentication_no_reauth",
+        "Peers whose client cannot renew its session",
+        "cannot_renew",
+    ),
+    ("expired_connections_killed_count", "Connections whose session had ended", "sessions_expired"),
+)
+
+
+def collect(server: BrokerServer) -> Iterator[Metric]:
+    """Yield the metrics as of now."""
+    sockets = server.server
+    processors, _ = sockets.counters()
+    rows = list(_with_listeners(list(sockets.ports), processors))
+    for name, text, field in _COUNTERS:
+        family = CounterMetricFamily(f"{_PREFIX}{name}", text, labels=("listener", "networkprocessor"))
+        for listener, number, counters in rows:
+            family.add_metric((listener, str(number)), getattr(counters, field))
+        yield family
+
+
+def _with_listeners(
+    listeners: list[str], processors: list[ProcessorCounters]
+) -> Iterator[tuple[str, int, ProcessorCounters]]:
+    """Yield listener, number and counters of each processor; each listener has as many as the others."""
+    each = len(processors) // len(listeners)
+    for number, counters in enumerate(processors):
+        yield listeners[number // each], number, counters
