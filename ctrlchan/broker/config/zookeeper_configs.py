@@ -140,6 +140,14 @@ class BrokerConfigs:
         """Replace the dynamic configs of a broker, or those of all brokers (None), and tell all brokers."""
         self._nodes.write_broker_config(broker_id, config)
 
+    def user_names(self) -> list[str]:
+        """Return the names of the users with a config."""
+        return self._nodes.user_names()
+
+    def read_user_config(self, user: str) -> Mapping[str, str] | None:
+        """Return the config of a user, with the SCRAM credentials, or None if there is none."""
+        return self._nodes.read_user_config(user)
+
     # -- what changes
 
     def _notified(self, _path: str) -> None:

@@ -203,14 +203,6 @@ APIS: Final[tuple[Api[StoringCore], ...]] = (
         needs_cluster(Operation.DESCRIBE),
     ),
     _forwarded(
-        50,
-        "DescribeUserScramCredentials",
-        "describe_user_scram_credentials",
-        0,
-        0,
-        needs_cluster(Operation.DESCRIBE),
-    ),
-    _forwarded(
         51,
         "AlterUserScramCredentials",
         "alter_user_scram_credentials",

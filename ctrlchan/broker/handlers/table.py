@@ -13,6 +13,7 @@ from ctrlchan.broker.handlers import (
     describe_configs,
     describe_log_dirs,
     describe_producers,
+    describe_scram_credentials,
     end_txn,
     fetch,
     find_coordinator,
@@ -81,5 +82,5 @@ def storing_apis(*, forwards: bool, alters_configs: bool) -> Mapping[int, Api[St
     if forwards:
         apis += forwarded.APIS
     if alters_configs:
-        apis += (alter_configs.ALTER, alter_configs.INCREMENTAL_ALTER)
+        apis += (alter_configs.ALTER, alter_configs.INCREMENTAL_ALTER, describe_scram_credentials.API)
     return with_api_versions(apis)

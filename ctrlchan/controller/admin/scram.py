@@ -1,4 +1,4 @@
-"""SCRAM credentials of users in ZooKeeper: changes to them, and what may be seen of them.
+"""Changes to the SCRAM credentials of users in ZooKeeper.
 
 Source: ``ZkAdminManager.alterUserScramCredentials`` (Kafka 3.9), KIP-554.
 """
@@ -7,32 +7,27 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 from ctrlchan.controller.core import ControllerCore
 from ctrlchan.errors import ErrorCode, KafkaError
+from ctrlchan.server.apis.scram_credentials import SCRAM_MECHANISMS
 from ctrlchan.server.security.scram_credentials import (
     MIN_ITERATIONS,
-    credential_from_text,
     credential_of_salted_password,
     credential_to_text,
 )
-from ctrlchan.text import quoted, why_unsendable
 
 __all__ = [
-    "CredentialInfo",
     "Deletion",
     "Upsertion",
     "alter_credentials",
-    "describe_credentials",
 ]
 
 _LOG: Final = logging.getLogger(__name__)
 
-#: ``ScramMechanism`` of the protocol -> its name.
-_MECHANISMS: Final[Mapping[int, str]] = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 _MAX_ITERATIONS: Final = 16_384
 
 
@@ -53,41 +48,6 @@ class Upsertion:
     iterations: int
     salt: bytes
     salted_password: bytes
-
-
-class CredentialInfo(NamedTuple):
-    """What may be seen of a credential."""
-
-    mechanism: int
-    iterations: int
-
-
-def describe_credentials(
-    core: ControllerCore, users: Iterable[str] | None = None
-) -> dict[str, list[CredentialInfo] | KafkaError]:
-    """Return the credentials of these users, or of all; users without a credential are left out.
-
-    A user with a malformed credential gets a KafkaError. A name that no response can carry is logged and
-    left out.
-    """
-    found: dict[str, list[CredentialInfo] | KafkaError] = {}
-    for user in core.nodes.user_names() if users is None else users:
-        if (why := why_unsendable(user)) is not None:
-            _LOG.error("user %s is left out: its name %s", quoted(user), why)
-            continue
-        config = core.nodes.read_user_config(user) or {}
-        try:
-            infos = [
-                CredentialInfo(mechanism, credential_from_text(config[name]).iterations)
-                for mechanism, name in _MECHANISMS.items()
-                if name in config
-            ]
-        except ValueError as error:
-            found[user] = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"The credential of {user}: {error}")
-        else:
-            if infos:
-                found[user] = infos
-    return found
 
 
 def alter_credentials(
@@ -124,7 +84,7 @@ def _refuse(results: dict[str, KafkaError | None], user: str, error: KafkaError 
 def _why_illegal(change: Deletion | Upsertion) -> KafkaError | None:
     if not change.user:
         return KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
-    if change.mechanism not in _MECHANISMS:
+    if change.mechanism not in SCRAM_MECHANISMS:
         return KafkaError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism")
     return None
 
@@ -146,7 +106,7 @@ def _change_user(core: ControllerCore, user: str, changes: Iterable[Deletion | U
     config: dict[str, str] = dict(core.nodes.read_user_config(user) or {})
     own = [change for change in changes if change.user == user]
     for change in own:
-        name = _MECHANISMS[change.mechanism]
+        name = SCRAM_MECHANISMS[change.mechanism]
         if isinstance(change, Upsertion):
             continue
         if config.pop(name, None) is None:
@@ -155,7 +115,7 @@ def _change_user(core: ControllerCore, user: str, changes: Iterable[Deletion | U
             )
     for change in own:
         if isinstance(change, Upsertion):
-            name = _MECHANISMS[change.mechanism]
+            name = SCRAM_MECHANISMS[change.mechanism]
             credential = credential_of_salted_password(
                 name, change.salted_password, change.salt, change.iterations
             )

@@ -166,6 +166,8 @@ def _failed() -> Future[Any]:
 
 
 NO_STORE = SimpleNamespace(
+    user_names=list,
+    read_user_config=lambda _name: None,
     id=1,
     has_topic=lambda _name: False,
     read_topic_config=lambda _name: {},

@@ -9,13 +9,12 @@ import pytest
 from scramp import ScramMechanism
 
 from ctrlchan.controller.admin.scram import (
-    CredentialInfo,
     Deletion,
     Upsertion,
     alter_credentials,
-    describe_credentials,
 )
 from ctrlchan.errors import ErrorCode, KafkaError
+from ctrlchan.server.apis.scram_credentials import CredentialInfo, describe_credentials
 from ctrlchan.server.security.scram_credentials import (
     ScramCredential,
     credential_from_text,
@@ -58,8 +57,7 @@ def test_a_malformed_credential_is_an_error_of_its_user(caplog: pytest.LogCaptur
         "none": {},
         "x" * 40_000: {"SCRAM-SHA-256": TEXT},
     }
-    core: Any = SimpleNamespace(nodes=nodes)
-    found = describe_credentials(core)
+    found = describe_credentials(nodes)
     assert found.pop("alice") == [CredentialInfo(1, 8192)]
     assert sorted(found) == ["bad", "half", "many"]
     for user, error in found.items():

@@ -27,24 +27,21 @@ class SimulatedServer:
         self.lines: list[str] = []
         #: Requests that ``run`` does not take are left here, when it is a list.
         self.held: list[TakenRequest] | None = None
-        self.threads = NetworkThreads(
-            [("SASL_PLAINTEXT", self.system.listener)],
-            hot or EchoHandler(),
-            **{
-                "processors": 1,
-                "max_request_bytes": 1 << 20,
-                "queue_capacity": 500,
-                "idle_ns": 600 * 10**9,
-                "max_connections": 1 << 20,
-                "max_per_ip": 1 << 20,
-                "per_ip_overrides": [],
-                "send_buffer": -1,
-                "authenticators": [None if listener is None else lambda _: SaslServer(listener)],
-                "clock": self.clock,
-                "poller": self.system,
-            }
-            | settings,
-        )
+        values: dict[str, Any] = {
+            "processors": 1,
+            "max_request_bytes": 1 << 20,
+            "queue_capacity": 500,
+            "idle_ns": 600 * 10**9,
+            "max_connections": 1 << 20,
+            "max_per_ip": 1 << 20,
+            "per_ip_overrides": [],
+            "send_buffer": -1,
+            "authenticators": [None if listener is None else lambda _: SaslServer(listener)],
+            "clock": self.clock,
+            "poller": self.system,
+        }
+        listeners = [("SASL_PLAINTEXT", self.system.listener)]
+        self.threads = NetworkThreads(listeners, hot or EchoHandler(), **values | settings)
         self.threads.turn(0)
         self.threads.accept(0)
 

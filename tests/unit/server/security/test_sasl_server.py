@@ -216,7 +216,8 @@ def test_garbage_as_a_token_never_authenticates(token: bytes, mechanism: str) ->
 
 
 def lifetime(body: Any) -> int:
-    return round(body.session_lifetime.total_seconds() * 1000)
+    milliseconds: float = body.session_lifetime.total_seconds() * 1000
+    return round(milliseconds)
 
 
 @pytest.mark.parametrize("version", [1, 2])
