@@ -68,6 +68,10 @@ if SANITIZE:
     compile_args += ["-O1", "-g", "-fno-omit-frame-pointer", *link_args]
 
 
+# OpenSSL is found by dlopen, which is in libdl before glibc 2.34.
+libraries = ["dl"] if sys.platform == "linux" else []
+
+
 def extension(name, depends, trace=DEBUG):
     return Extension(
         name,
@@ -77,6 +81,7 @@ def extension(name, depends, trace=DEBUG):
         define_macros=[("CYTHON_TRACE_NOGIL", "1")] * trace + [("CTRLCHAN_CHECKS_LOCKS", "1")] * DEBUG,
         extra_compile_args=compile_args,
         extra_link_args=link_args,
+        libraries=libraries,
     )
 
 
@@ -111,6 +116,7 @@ handler_parts = [
 message_parts = [*c_parts, "ctrlchan/server/_cursor.pxd", "ctrlchan/server/_values.pxd"]
 server_parts = [
     *c_parts,
+    "ctrlchan/server/_openssl.pxd",
     "ctrlchan/server/_processor.pxd",
     *sorted(glob.glob("ctrlchan/server/_loop/*")),
 ]
@@ -137,6 +143,7 @@ if not CHANNEL_ONLY:
         extension("ctrlchan.zookeeper._states", c_parts),
         # Their threads are not Python's: nothing traces them.
         extension("ctrlchan.server._processor", server_parts, trace=False),
+        extension("ctrlchan.server._openssl", server_parts, trace=False),
         extension("ctrlchan.broker.metadata._snapshot", metadata_parts, trace=False),
         extension("ctrlchan.broker._decisions", [*c_parts, "ctrlchan/broker/_decisions.pxd"], trace=False),
         *(

@@ -13,6 +13,7 @@ from ctrlchan.protocol import SecurityProtocol
 from ctrlchan.security.ciphers import openssl_suites
 from ctrlchan.security.jaas import parse_jaas_config, parse_jaas_file
 from ctrlchan.security.listener_security import ClientAuth, ListenerSecurity
+from ctrlchan.security.principal_rules import DEFAULT_RULES, PrincipalRules
 from ctrlchan.security.settings import TlsSettings
 
 __all__ = ["CLIENT_LOGIN_MODULES", "LOGIN_MODULES", "ListenerProperties", "listener_security"]
@@ -210,6 +211,7 @@ def listener_security(properties: ListenerProperties, protocol: SecurityProtocol
         return ListenerSecurity(
             tls=tls,
             client_auth=client_auth,
+            principal_rules=_principal_rules(properties),
             mechanisms=mechanisms,
             users=users,
             token_options=token_options,
@@ -217,6 +219,17 @@ def listener_security(properties: ListenerProperties, protocol: SecurityProtocol
         )
     except ConfigError as problem:
         properties.refuse(table.SASL_ENABLED_MECHANISMS.name, str(problem))
+
+
+def _principal_rules(properties: ListenerProperties) -> PrincipalRules:
+    key = table.SSL_PRINCIPAL_MAPPING_RULES.name
+    text = properties.value(key)
+    if text is None:
+        return DEFAULT_RULES
+    try:
+        return PrincipalRules(text)
+    except ConfigError as problem:
+        properties.refuse(key, str(problem))
 
 
 def _client_auth(properties: ListenerProperties, protocol: SecurityProtocol) -> ClientAuth:

@@ -9,6 +9,7 @@ from typing import Final
 
 from ctrlchan.errors import ConfigError
 from ctrlchan.protocol import SecurityProtocol
+from ctrlchan.security.principal_rules import DEFAULT_RULES, PrincipalRules
 from ctrlchan.security.settings import MECHANISMS, TlsSettings
 
 __all__ = ["ClientAuth", "ListenerSecurity"]
@@ -33,6 +34,8 @@ class ListenerSecurity:
 
     - ``tls`` (None): the listener's certificate and key, and the certificates that sign those of clients.
     - ``client_auth`` (``none``): whether clients must show a certificate (``ssl.client.auth``).
+    - ``principal_rules`` (``DEFAULT``): the user's name for that in a client's certificate
+      (``ssl.principal.mapping.rules``).
     - ``mechanisms`` (none): of SASL, a part of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER
       (``sasl.enabled.mechanisms``). A controller has no OAUTHBEARER.
     - ``users`` (none): user name -> password (the ``user_…`` options of ``PlainLoginModule``). SCRAM finds
@@ -45,6 +48,7 @@ class ListenerSecurity:
 
     tls: TlsSettings | None = None
     client_auth: ClientAuth = ClientAuth.NONE
+    principal_rules: PrincipalRules = DEFAULT_RULES
     mechanisms: tuple[str, ...] = ()
     users: Mapping[str, str] = field(default_factory=dict, repr=False)
     token_options: Mapping[str, str] | None = field(default=None, repr=False)

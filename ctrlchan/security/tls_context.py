@@ -16,6 +16,7 @@ from typing import Final
 from ctrlchan.security.ciphers import openssl_suites
 from ctrlchan.security.failure import ConnectionFailed, Failure
 from ctrlchan.security.settings import TlsSettings
+from ctrlchan.security.stores import own_certificate, trusted_certificates
 
 __all__ = ["TlsContexts", "check_suite", "context_of", "server_context_of"]
 
@@ -119,28 +120,17 @@ def check_suite(suite: str | None, settings: TlsSettings) -> None:
 
 
 def _load_own(context: ssl.SSLContext, settings: TlsSettings) -> None:
-    if settings.certificate_pem is not None and settings.key_pem is not None:
-        _load_certificate(
-            context, settings.certificate_pem + "\n" + settings.key_pem, settings.key_password, "key_pem"
-        )
-    elif settings.certificate_file is not None:
-        _load_certificate_file(context, settings.certificate_file, settings)
+    own = own_certificate(settings)
+    if own is not None:
+        _load_certificate(context, own.pem, own.password, own.name)
 
 
 def _load_trusted(context: ssl.SSLContext, settings: TlsSettings) -> None:
-    if settings.ca_pem is not None:
-        _load_authorities(context, settings.ca_pem, "ca_pem")
-    elif settings.ca_file is not None:
-        data = _read(settings.ca_file)
-        if not _is_pem(data):
-            from ctrlchan.security.keystore import certificates_of
-
-            pem = certificates_of(data, settings.truststore_password, settings.ca_file)
-        else:
-            pem = data.decode("ascii", "replace")
-        _load_authorities(context, pem, settings.ca_file)
-    else:
+    trusted = trusted_certificates(settings)
+    if trusted is None:
         context.load_default_certs()
+    else:
+        _load_authorities(context, *trusted)
 
 
 def _load_authorities(context: ssl.SSLContext, pem: str, name: str) -> None:
@@ -148,20 +138,6 @@ def _load_authorities(context: ssl.SSLContext, pem: str, name: str) -> None:
         context.load_verify_locations(cadata=pem)
     except (ssl.SSLError, ValueError):
         raise ValueError(f"{name}: no certificates in PEM that can be read") from None
-
-
-def _load_certificate_file(context: ssl.SSLContext, name: str, settings: TlsSettings) -> None:
-    data = _read(name)
-    if _is_pem(data):
-        key = None if settings.key_file is None else _read(settings.key_file)
-        pem = data + b"\n" + (key or b"")
-        _load_certificate(
-            context, pem.decode("ascii", "replace"), settings.key_password, settings.key_file or name
-        )
-        return
-    from ctrlchan.security.keystore import key_of
-
-    _load_certificate(context, key_of(data, settings.keystore_password, name), None, name)
 
 
 def _load_certificate(context: ssl.SSLContext, pem: str, password: str | None, name: str) -> None:
@@ -196,15 +172,3 @@ def _private_file(pem: str) -> tuple[int, str]:
     with open(file, "wb", closefd=False) as stream:
         stream.write(pem.encode())
     return file, path
-
-
-def _read(name: str) -> bytes:
-    try:
-        with open(name, "rb") as file:
-            return file.read()
-    except OSError as problem:
-        raise ValueError(f"{name}: {problem.strerror}") from None
-
-
-def _is_pem(data: bytes) -> bool:
-    return b"-----BEGIN " in data

@@ -181,6 +181,7 @@ cdef class NetworkThreads:
     cdef readonly tuple listener_names
     cdef readonly tuple authenticators
     cdef readonly tuple security_protocols
+    cdef readonly tuple namers
     #: Returns the number of a peer for ``HotRequest.identity``, for his RequestContext; None: nobody asks for it.
     cdef public object identify
     #: Returns the number of a user for ``HotRequest.user``, for his RequestContext; None: nobody asks for it.

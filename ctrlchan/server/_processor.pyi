@@ -4,7 +4,8 @@ from typing import Any
 
 from ctrlchan._c.clock_functions import Clock
 from ctrlchan.protocol import SecurityProtocol
-from ctrlchan.server.request_context import RequestContext
+from ctrlchan.server._openssl import TlsContext
+from ctrlchan.server.request_context import Principal, RequestContext
 
 class EventKind(IntEnum):
     WRONG_SIZE = 0
@@ -15,6 +16,11 @@ class EventKind(IntEnum):
     FILE_TOO_SHORT = 5
     NOT_AUTHENTICATED = 6
     UNAUTHENTICATED_MEMORY = 7
+    NOT_TLS = 8
+    HANDSHAKE_FAILED = 9
+    HANDSHAKE_TOO_SLOW = 10
+    TOO_MANY_HANDSHAKES = 11
+    TLS_FAILED = 12
 
 Part = bytes | bytearray | memoryview | tuple[int, int, int]
 
@@ -60,6 +66,8 @@ class NetworkThreads:
         per_ip_overrides: list[tuple[bytes, int]],
         send_buffer: int,
         security_protocols: Sequence[SecurityProtocol] = (),
+        contexts: Sequence[TlsContext | None] = (),
+        namers: Sequence[Callable[[bytes, str, int], Principal | None] | None] = (),
         authenticators: Sequence[Callable[[RequestContext], object] | None] = (),
         max_unauthenticated_bytes: int = 524_288,
         authentication_ms: int = 30_000,
@@ -69,6 +77,7 @@ class NetworkThreads:
     ) -> None: ...
     def start(self) -> None: ...
     def stop(self, timeout: float) -> bool: ...
+    def use_context(self, listener: int, context: TlsContext) -> None: ...
     def turn(self, index: int) -> int | None: ...
     def accept(self, index: int) -> int | None: ...
     def take(self, timeout: float) -> TakenRequest | None: ...
@@ -79,7 +88,7 @@ class NetworkThreads:
     @property
     def held_requests(self) -> int: ...
     def counters(self) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]: ...
-    def take_event(self) -> tuple[int, int, tuple[str, int], int] | None: ...
+    def take_event(self) -> tuple[int, int, tuple[str, int], int, str | None] | None: ...
 
 class PlainTimingWheel:
     def __init__(self, now: int) -> None: ...

@@ -19,15 +19,15 @@ SASL is a stage of a connection (``Stage``) in which no frame reaches the hot ha
 limit: handler threads answer them until the peer is authenticated (``security/authentication.py``). A session that has
 an end is checked here, once for each request.
 
-A place for later: TLS is another ``Transport`` (three functions that move bytes of a connection), given with
-the connection by its acceptor.
+TLS is another ``Transport`` (what moves bytes of a connection), given with the connection by its acceptor, and a state
+of the connection before the first request (``_loop/tls.pxi``).
 
 Source: kafka.network.SocketServer, kafka.network.RequestChannel, kafka.server.DelayedOperationPurgatory.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.ref cimport Py_INCREF, Py_XDECREF, PyObject
-from libc.errno cimport EAGAIN, ECONNABORTED, EINTR, EMFILE, errno
+from libc.errno cimport EAGAIN, ECONNABORTED, ECONNRESET, EINTR, EMFILE, ENOMEM, errno
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcmp, memcpy, memmove, memset
@@ -58,11 +58,30 @@ from ctrlchan._c.locks cimport (
     wait,
 )
 
+from ctrlchan.server._openssl cimport (
+    BIO_CTRL_GET_KTLS_SEND,
+    SSL,
+    SSL_CTX,
+    SSL_ERROR_SSL,
+    SSL_ERROR_SYSCALL,
+    SSL_ERROR_WANT_READ,
+    SSL_ERROR_WANT_WRITE,
+    SSL_ERROR_ZERO_RETURN,
+    X509,
+    X509_NAME,
+    OpenSsl,
+    TlsContext,
+    look_at_bytes,
+    openssl_functions,
+    read_file,
+    set_errno,
+)
+
 import ipaddress
 import os
 
 from ctrlchan._c.clock_functions import SYSTEM_CLOCK
-from ctrlchan.server.request_context import RequestContext
+from ctrlchan.server.request_context import ANONYMOUS, RequestContext
 from ctrlchan.state import SecurityProtocol
 
 cdef extern from "server/_loop/poller.h" nogil:
@@ -114,6 +133,15 @@ cdef enum:
     SASL_HANDSHAKE = 17
     # A session is renewed once in so many nanoseconds (Kafka: MIN_REAUTH_INTERVAL_ONE_SECOND_NANOS).
     RENEWAL_PAUSE_NS = 1000000000
+    # How long a handshake of TLS may take: Kafka's clients wait so long for a connection (the default of
+    # socket.connection.setup.timeout.max.ms). connections.max.idle.ms may be less.
+    HANDSHAKE_MS = 30000
+    # Handshakes of one processor at a time, of which each has up to 200 KB.
+    MAX_HANDSHAKES = 1000
+    # The first byte of a TLS connection
+    HANDSHAKE_RECORD = 22
+    # A reason of OpenSSL 3
+    UNEXPECTED_EOF = 294
     IP_BUCKETS = 1024
 
 cdef enum State:
@@ -127,6 +155,8 @@ cdef enum State:
     MUTED
     # The peer was refused: its answer waits for the end of a pause.
     CLOSING
+    # TLS: there is no request before the end of the handshake.
+    HANDSHAKING
 
 cdef enum Stage:
     # Requests go their normal way: nobody has to authenticate himself here, or the peer has done it.
@@ -151,6 +181,12 @@ cpdef enum EventKind:
     FILE_TOO_SHORT
     NOT_AUTHENTICATED
     UNAUTHENTICATED_MEMORY
+    # Of TLS
+    NOT_TLS
+    HANDSHAKE_FAILED
+    HANDSHAKE_TOO_SLOW
+    TOO_MANY_HANDSHAKES
+    TLS_FAILED
 
 
 # In nanoseconds it fits into 64 bits beside any time of a clock.
@@ -160,15 +196,20 @@ include "_loop/timing_wheel.pxi"
 
 
 cdef struct Transport:
-    # Each returns how many bytes were moved, or -1 with errno.
+    # A connection was opened; it is about to be closed.
+    void (*begin)(Connection*) noexcept nogil
+    void (*end)(Connection*) noexcept nogil
+    # Each of three returns how many bytes were moved, or -1 with errno.
     int64_t (*receive)(Connection*, void*, int64_t) noexcept nogil
     int64_t (*send)(Connection*, const void*, int64_t, bint) noexcept nogil
     int64_t (*send_range)(Connection*, const FileRange*, int64_t) noexcept nogil
+    # Whether there are received bytes that the poller does not report.
+    bint (*has_more)(Connection*) noexcept nogil
 
 
 cdef struct Connection:
-    # First: a timer is its connection. Runs while a request is parked or delayed, until the peer is authenticated, and
-    # until the answer to one that was refused is sent.
+    # First: a timer is its connection. Runs during a handshake of TLS, until the peer is authenticated, while a request is
+    # parked or delayed, and until the answer to a peer that was refused is sent.
     Timer timer
     Processor* processor
     const Transport* transport
@@ -230,7 +271,29 @@ cdef struct Connection:
     int64_t last_active
     Connection* earlier
     Connection* later
-    # Connections with whole frames that have had their turn.
+    # TLS. OpenSSL's part of the connection; NULL: plaintext, or the peer has not sent a byte
+    SSL* ssl
+    # The last call has stopped because the other direction is needed.
+    bint read_needs_write
+    bint write_needs_read
+    # The socket was empty at the last call.
+    bint is_drained
+    # OpenSSL must not be called any more.
+    bint is_broken
+    # The kernel encrypts what is sent.
+    bint kernel_sends
+    # Not 0: the bytes that the last call could not send; the next one has no fewer.
+    int64_t retry_bytes
+    # The name in the peer's certificate, as DER. It stays until the slot is free.
+    uint8_t* subject
+    int32_t subject_size
+    # No handler thread has read the name.
+    bint is_unknown
+    # Handshakes of the processor, in the order in which they have begun
+    Connection* next_handshake
+    Connection* previous_handshake
+
+    # Connections with bytes that have had their turn.
     bint is_ready
     Connection* next_ready
 
@@ -271,6 +334,8 @@ cdef struct Counters:
     int64_t cannot_renew
     int64_t sessions_expired
     int64_t not_authenticated
+    int64_t handshakes
+    int64_t failed_handshakes
 
 
 cdef struct Processor:
@@ -286,6 +351,9 @@ cdef struct Processor:
     Connection* earliest
     Connection* latest
     Connection* ready
+    Connection* first_handshake
+    Connection* last_handshake
+    int handshakes
     uint8_t* pool[POOL]
     int pool_count
     # Receive memory of peers that are not authenticated, between two turns.
@@ -315,6 +383,11 @@ cdef struct Acceptor:
     pthread_t thread
     int index
     int listener_fd
+    const Transport* transport
+    # Guarded by ``Network.tls_mutex``. NULL: plaintext
+    SSL_CTX* tls
+    # Whether certificates name peers
+    bint names_peers
     int poller
     int waker[2]
     # What the poller watches at the listener
@@ -366,6 +439,8 @@ cdef struct Event:
     EventKind kind
     int64_t value
     Peer peer
+    # Its index; -1: the event is of no connection, or needs no listener.
+    int listener
 
 
 cdef struct Events:
@@ -398,6 +473,8 @@ cdef struct Network:
     Acceptor* acceptors
     int acceptor_count
     int64_t stopping
+    # Guards the contexts of TLS listeners, which are exchanged when certificates are renewed.
+    Mutex tls_mutex
     # Connections that were accepted since the start
     int64_t accepted
     # Whether it is measured for how long requests keep processors. Any thread sets it.
@@ -411,6 +488,7 @@ include "_loop/answers.pxi"
 include "_loop/shared.pxi"
 include "_loop/requests.pxi"
 include "_loop/sessions.pxi"
+include "_loop/tls.pxi"
 include "_loop/connections.pxi"
 include "_loop/processors.pxi"
 include "_loop/acceptors.pxi"

@@ -13,16 +13,20 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from ctrlchan.config import table
 from ctrlchan.errors import ConfigError
 from ctrlchan.protocol import SecurityProtocol
 from ctrlchan.rate_limit import LogRateLimit
+from ctrlchan.security.distinguished_names import MalformedName, java_name
 from ctrlchan.security.listener_security import ListenerSecurity
+from ctrlchan.server._openssl import TlsContext, why_tls_failed
 from ctrlchan.server._processor import EventKind, HotHandler, NetworkThreads, TakenRequest
 from ctrlchan.server.asyncio_server import cannot_listen
-from ctrlchan.server.request_context import RequestContext
+from ctrlchan.server.request_context import Principal, RequestContext
 from ctrlchan.server.security.sasl_server import SaslListener, SaslServer
 
 __all__ = [
@@ -39,7 +43,9 @@ __all__ = [
 logger = logging.getLogger("ctrlchan.broker")
 
 _UNLIMITED = 2**31 - 1
-_SERVED = (SecurityProtocol.PLAINTEXT, SecurityProtocol.SASL_PLAINTEXT)
+#: The first bytes of a TLS connection, and of HTTP requests: where the size of a frame is.
+_TLS_BEGIN = b"\x16\x03"
+_HTTP_BEGINS = (b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI", b"DELE", b"PATC", b"CONN")
 #: In nanoseconds it fits into 64 bits. More is no limit.
 _MAX_IDLE_MS = (2**63 - 1) // 1_000_000
 #: How long a peer may take to authenticate himself, unless ``connections_max_idle_ms`` is less. Kafka has no
@@ -115,6 +121,9 @@ class ProcessorCounters(NamedTuple):
     sessions_expired: int
     #: Connections whose peer did not authenticate himself in time.
     not_authenticated: int
+    #: Of TLS, since the start.
+    handshakes: int
+    failed_handshakes: int
 
 
 class AcceptorCounters(NamedTuple):
@@ -171,10 +180,9 @@ class SocketServer:
         self.ports: dict[str, int] = {}
         sasl = sasl or {}
         for name, _, _, protocol, _ in listeners:
-            if protocol not in _SERVED:
-                raise ConfigError(f"listener {name}: {protocol.name} is not served")
             if (name in sasl) != protocol.name.startswith("SASL"):
                 raise ConfigError(f"listener {name}: {protocol.name} with or without SASL")
+        contexts = [_tls_context(listener) for listener in listeners]
         sockets: list[socket.socket] = []
         try:
             for listener in listeners:
@@ -201,6 +209,8 @@ class SocketServer:
                 per_ip_overrides=overrides,
                 send_buffer=settings.socket_send_buffer_bytes,
                 security_protocols=[listener.security_protocol for listener in listeners],
+                contexts=contexts,
+                namers=[_namer(listener) for listener in listeners],
                 authenticators=[_authenticator(sasl.get(listener.name)) for listener in listeners],
                 max_unauthenticated_bytes=settings.sasl_server_max_receive_size,
                 authentication_ms=AUTHENTICATION_MS if idle_ms < 0 else min(idle_ms, AUTHENTICATION_MS),
@@ -244,6 +254,63 @@ def _authenticator(listener: SaslListener | None) -> Callable[[RequestContext], 
     return None if listener is None else lambda _: SaslServer(listener)
 
 
+def _tls_context(listener: Listener) -> TlsContext | None:
+    """Return the context of a listener with TLS. Raises ConfigError."""
+    if not listener.security_protocol.name.endswith("SSL"):
+        return None
+    # Imported here: others need no OpenSSL.
+    from ctrlchan.server.tls_contexts import log_expiry, tls_context_of
+
+    context = tls_context_of(listener.name, listener.security)
+    log_expiry(listener.name, context)
+    return context
+
+
+def _namer(listener: Listener) -> Callable[[bytes, str, int], Principal | None] | None:
+    """Return what makes a principal of the name in a client's certificate. With SASL that names nobody."""
+    if listener.security_protocol is not SecurityProtocol.SSL:
+        return None
+    return partial(_name_peer, listener, LogRateLimit())
+
+
+def _name_peer(
+    listener: Listener, limit: LogRateLimit, subject: bytes, host: str, port: int
+) -> Principal | None:
+    """Return the principal of a peer; None, with a line in the log, if he gets none."""
+    try:
+        name = java_name(subject)
+    except MalformedName as problem:
+        name, user, reason = subject.hex(), None, str(problem)
+    else:
+        user = listener.security.principal_rules.user_of(name)
+        reason = f"no rule of {table.SSL_PRINCIPAL_MAPPING_RULES} matches it"
+    if user is None:
+        suffix = limit.admit(0, time.monotonic_ns())
+        if suffix is not None:
+            logger.warning(
+                "closing the connection of %s:%d on listener %s: its certificate's name %s: %s%s",
+                host, port, listener.name, name, reason, suffix,
+            )  # fmt: skip
+        return None
+    return Principal.user(user)
+
+
+def _cause(size: int) -> str:
+    """Return why a peer may have sent such a size, for the log."""
+    begin = (size & 0xFFFFFFFF).to_bytes(4, "big")
+    if begin.startswith(_TLS_BEGIN):
+        return ": the bytes begin a TLS handshake, and this listener has no TLS"
+    return ": the bytes begin an HTTP request" if begin in _HTTP_BEGINS else ""
+
+
+def _spoken(size: int) -> str:
+    """Return what the first bytes of a connection without TLS are, for the log."""
+    begin = (size & 0xFFFFFFFF).to_bytes(4, "big")
+    if begin in _HTTP_BEGINS:
+        return "the client speaks HTTP"
+    return "the client does not use it" if begin[0] == 0 else "its first bytes are no TLS handshake"
+
+
 def _listen(listener: Listener, settings: SocketServerSettings) -> socket.socket:
     """Return a socket that listens, for both versions of IP when the host is empty."""
     host = listener.host
@@ -282,14 +349,14 @@ def _log_events(threads: NetworkThreads) -> None:
     """Write what acceptors and processors report, rate-limited, until the server has stopped."""
     limit = LogRateLimit()
     while (event := threads.take_event()) is not None:
-        kind, number, (host, port), left_out = event
+        kind, number, (host, port), left_out, listener = event
         suffix = limit.admit(kind, time.monotonic_ns())
         if suffix is None:
             continue
         if left_out:
             suffix += f" ({left_out} lines were lost)"
         if kind == EventKind.WRONG_SIZE:
-            text = f"closing the connection of {host}:{port}: a frame of {number:,} bytes"
+            text = f"closing the connection of {host}:{port}: a frame of {number:,} bytes{_cause(number)}"
         elif kind == EventKind.TOO_MANY_OF_IP:
             text = f"rejected a connection from {host}: it has the maximum of {number} connections"
         elif kind == EventKind.ACCEPT_FAILED:
@@ -306,6 +373,27 @@ def _log_events(threads: NetworkThreads) -> None:
             text = (
                 f"closing the connection of {host}:{port}: peers that are not authenticated have sent more "
                 f"than {number:,} bytes"
+            )
+        elif kind == EventKind.NOT_TLS:
+            text = (
+                f"closing the connection of {host}:{port}: listener {listener} has TLS, and {_spoken(number)}"
+            )
+        elif kind == EventKind.HANDSHAKE_FAILED:
+            text = f"TLS handshake with {host}:{port} on listener {listener} failed: {why_tls_failed(number)}"
+        elif kind == EventKind.HANDSHAKE_TOO_SLOW:
+            text = (
+                f"closing the connection of {host}:{port}: its TLS handshake on listener {listener} has not "
+                f"ended within {number / 1000:.0f} s"
+            )
+        elif kind == EventKind.TOO_MANY_HANDSHAKES:
+            text = (
+                f"closing the connection of {host}:{port}: {number:,} TLS handshakes on listener {listener} "
+                "are unfinished, and its is the oldest"
+            )
+        elif kind == EventKind.TLS_FAILED:
+            text = (
+                f"closing the connection of {host}:{port}: TLS on listener {listener} failed: "
+                f"{why_tls_failed(number)}"
             )
         else:
             text = f"closing the connection of {host}:{port}: a file ended {number:,} bytes too early"

@@ -31,7 +31,7 @@ cdef void accept_all(Acceptor* a, int64_t* pause_ms) noexcept nogil:
         poller.configure(poller, fd, network.send_buffer)
         p = &network.processors[a.first_processor + a.next_processor]
         a.next_processor = (a.next_processor + 1) % a.processor_count
-        if not give_connection(p, fd, a.index, &PLAINTEXT, &peer):
+        if not give_connection(p, fd, a.index, a.transport, &peer):
             report(network, NO_MEMORY, 0, &peer)
             release_connection(network, peer.ip)
             poller.close_connection(poller, fd)

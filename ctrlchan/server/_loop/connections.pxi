@@ -4,7 +4,15 @@
 # buffer of the processor's pool, or memory of one frame that is larger than a receive buffer. The last grows
 # with what has arrived, and never holds a byte behind its frame. The capacity tells which one it is.
 
-# -- plaintext: how bytes of a connection are moved. TLS will be another Transport.
+# -- plaintext: how bytes of a connection are moved. Another Transport is TLS (``tls.pxi``).
+
+
+cdef void end_plain(Connection* c) noexcept nogil:
+    pass
+
+
+cdef bint has_more_plain(Connection* c) noexcept nogil:
+    return False
 
 
 cdef int64_t receive_plain(Connection* c, void* room, int64_t size) noexcept nogil:
@@ -23,9 +31,12 @@ cdef int64_t send_range_plain(Connection* c, const FileRange* part, int64_t size
 
 
 cdef Transport PLAINTEXT
+PLAINTEXT.begin = begin_session
+PLAINTEXT.end = end_plain
 PLAINTEXT.receive = receive_plain
 PLAINTEXT.send = send_plain
 PLAINTEXT.send_range = send_range_plain
+PLAINTEXT.has_more = has_more_plain
 
 
 # -- memory
@@ -132,7 +143,7 @@ cdef void open_connection(Connection* c, int fd) noexcept nogil:
     link_active(c)
     count(&p.counters.connections, 1)
     count(&p.counters.opened, 1)
-    begin_session(c)
+    c.transport.begin(c)
 
 
 cdef void close_connection(Connection* c) noexcept nogil:
@@ -141,6 +152,7 @@ cdef void close_connection(Connection* c) noexcept nogil:
     cdef const PollerFunctions* poller = p.network.poller
     if c.fd < 0:
         return
+    c.transport.end(c)
     poller.remove(poller, p.poller, c.fd)
     poller.close_connection(poller, c.fd)
     c.fd = -1
@@ -150,7 +162,7 @@ cdef void close_connection(Connection* c) noexcept nogil:
     release_connection(p.network, c.peer.ip)
     stop_timer(&p.wheel, &c.timer)
     stop_counting(c)
-    if c.state == WAITING or c.state == MUTED or c.state == CLOSING:
+    if c.state == WAITING or c.state == MUTED or c.state == CLOSING or c.state == HANDSHAKING:
         c.state = IDLE
     elif c.state == QUEUED and drop_held(&p.network.queue, c):
         c.state = IDLE
@@ -259,8 +271,8 @@ cdef void receive(Connection* c) noexcept nogil:
         c.end += size
         count(&p.counters.bytes_in, size)
         touch(c)
-        # A wrong size is for ``advance``.
-        if size < room or next_frame_known(c):
+        # A wrong size is for ``advance``. TLS gives out one record at a time.
+        if size < room and c.ssl == NULL or next_frame_known(c):
             break
     advance(c)
 
@@ -320,7 +332,8 @@ cdef Result call_handler(Connection* c, Reason reason, int32_t* wait_ms) noexcep
     cdef Result result
     cdef int64_t begin, range_bytes
     cdef int32_t range_count
-    if p.network.hot == NULL:
+    # A handler thread finds the name of a peer with a certificate before its first request is handled.
+    if p.network.hot == NULL or c.is_unknown:
         return QUEUE
     if c.out.data == NULL:
         c.out.data = take_buffer(p)
@@ -424,7 +437,17 @@ cdef void advance(Connection* c) noexcept nogil:
         settle(c)
         if too_much_is_kept(c):
             return
+    if sent and c.state == IDLE and c.transport.has_more(c):
+        make_ready(c)
     watch(c)
+
+
+cdef void go_on(Connection* c) noexcept nogil:
+    """Go on with a ready connection: handle its whole frames, or take bytes that the poller does not report."""
+    if not next_frame_known(c) and c.out.size == 0 and c.transport.has_more(c):
+        receive(c)
+    else:
+        advance(c)
 
 
 cdef void make_ready(Connection* c) noexcept nogil:
@@ -492,6 +515,9 @@ cdef bint flush(Connection* c) noexcept nogil:
             left -= size
         count(&p.counters.bytes_out, size)
         touch(c)
+        if c.retry_bytes:
+            # TLS: OpenSSL has encrypted bytes that the socket did not take.
+            return False
 
 
 cdef void watch(Connection* c) noexcept nogil:
@@ -506,7 +532,7 @@ cdef void watch(Connection* c) noexcept nogil:
         events = READABLE
     if unsent:
         events |= WRITABLE
-    set_interest(c, events)
+    set_interest(c, events if c.ssl == NULL else wanted_events(c, unsent, events))
 
 
 cdef void set_interest(Connection* c, int events) noexcept nogil:
@@ -522,9 +548,17 @@ cdef void serve(Connection* c, int events) noexcept nogil:
     """Do what the poller has reported."""
     if c.fd < 0:
         return
-    if events & WRITABLE and c.interest & WRITABLE:
+    if c.state == HANDSHAKING:
+        shake_hands(c)
+        return
+    if c.ssl != NULL and events & READABLE:
+        c.is_drained = False
+    if events & WRITABLE and c.interest & WRITABLE or c.ssl != NULL and c.write_needs_read and events & READABLE:
         if flush(c):
-            advance(c)
+            if c.ssl != NULL and c.read_needs_write and c.state == IDLE:
+                receive(c)
+            else:
+                advance(c)
         if c.fd < 0 or not events & BROKEN:
             return
     if events & READABLE and c.state == IDLE and c.out.size == 0 and not c.is_ready:

@@ -28,6 +28,7 @@ cdef void free_slot(Connection* c) noexcept nogil:
     cdef Processor* p = c.processor
     forget_received(c)
     forget_sent(c)
+    forget_subject(c)
     c.request_state = NULL
     c.is_delayed = False
     lock(&p.mutex)
@@ -152,7 +153,8 @@ cdef void take_answer(Connection* c, Result result, Answer* answer, int32_t mute
         return
     if result == AGAIN:
         c.state = IDLE
-        handle(c, ASKED)
+        # Without a state no handler has seen the request.
+        handle(c, ASKED if c.request_state != NULL else ARRIVED)
         if c.fd >= 0:
             advance(c)
         return
@@ -232,7 +234,7 @@ cdef void change_phase(Processor* p, Phase phase) noexcept nogil:
             resume(c, EXPIRED)
         elif c.state == CLOSING:
             end_connection(c)
-        elif c.state == IDLE and c.out.size == 0 or c.state == QUEUED and drop_and_forget(c):
+        elif c.state == IDLE and c.out.size == 0 or c.state == HANDSHAKING or c.state == QUEUED and drop_and_forget(c):
             close_connection(c)
         c = later
 
@@ -294,7 +296,7 @@ cdef void take_turn(Processor* p) noexcept nogil:
         mail = c.next_ready
         c.is_ready = False
         if c.fd >= 0 and c.state == IDLE:
-            advance(c)
+            go_on(c)
         c = mail
     if phase != p.phase:
         change_phase(p, phase)

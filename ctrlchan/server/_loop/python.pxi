@@ -159,16 +159,19 @@ cdef class NetworkThreads:
 
     ``listeners``: names and listening sockets' descriptors, which belong to this object from here on.
     ``per_ip_overrides``: packed IPv6 addresses (IPv4 as mapped ones) and limits. ``idle_ns``: -1 for never.
-    ``security_protocols``: of the listeners; empty: PLAINTEXT. ``authenticators``: for each listener, what makes the authenticator of a connection of its RequestContext, or None
-    where nobody has to authenticate himself; empty: nowhere. ``authentication_ms``: how long a peer may take.
-    ``refusal_ms``: how long the answer to one that is refused waits. ``clock``, ``poller``: None for those of the
-    operating system.
+    ``security_protocols``, ``contexts``: of the listeners, their TlsContexts or None; empty: PLAINTEXT. ``namers``: for each
+    listener, what returns the Principal of a peer for the name in its certificate (DER), its address and its port, or None
+    if the peer is refused; without a namer certificates name nobody. ``authenticators``: for each listener, what makes the
+    authenticator of a connection of its RequestContext, or None where nobody has to authenticate himself; empty: nowhere.
+    ``authentication_ms``: how long a peer may take. ``refusal_ms``: how long the answer to one that is refused waits.
+    ``clock``, ``poller``: None for those of the operating system.
     """
 
     def __cinit__(self, list listeners, HotHandler hot=None, *, int processors, int64_t max_request_bytes,
                   int64_t queue_capacity, int64_t idle_ns, int64_t max_connections, int64_t max_per_ip,
-                  list per_ip_overrides, int send_buffer, security_protocols=(), authenticators=(), int64_t max_unauthenticated_bytes=524288,
-                  int64_t authentication_ms=30000, int64_t refusal_ms=100, Clock clock=None, Poller poller=None):
+                  list per_ip_overrides, int send_buffer, security_protocols=(), contexts=(), namers=(), authenticators=(),
+                  int64_t max_unauthenticated_bytes=524288, int64_t authentication_ms=30000, int64_t refusal_ms=100,
+                  Clock clock=None, Poller poller=None):
         cdef Network* network
         cdef int i
         cdef bytes packed
@@ -179,7 +182,8 @@ cdef class NetworkThreads:
         self.listener_names = tuple(name for name, _ in listeners)
         self.security_protocols = tuple(security_protocols) or (SecurityProtocol.PLAINTEXT,) * len(listeners)
         self.authenticators = tuple(authenticators) or (None,) * len(listeners)
-        if not len(self.authenticators) == len(self.security_protocols) == len(listeners):
+        self.namers = tuple(namers) or (None,) * len(listeners)
+        if not len(self.authenticators) == len(self.security_protocols) == len(self.namers) == len(listeners):
             raise ValueError(f"{len(listeners)} listeners, and the security of another number")
         network = self.network = <Network*>calloc(1, sizeof(Network))
         if network == NULL:
@@ -196,6 +200,7 @@ cdef class NetworkThreads:
         open_mutex(&network.events.mutex, SERVER_EVENTS)
         open_condition(&network.events.changed)
         open_mutex(&network.quotas.mutex, CONNECTION_QUOTAS)
+        open_mutex(&network.tls_mutex, CONNECTION_QUOTAS)
         network.quotas.max_connections, network.quotas.max_per_ip = max_connections, max_per_ip
         network.quotas.overrides = <IpCount*>calloc(max(1, len(per_ip_overrides)), sizeof(IpCount))
         network.acceptors = <Acceptor*>calloc(len(listeners), sizeof(Acceptor))
@@ -212,6 +217,9 @@ cdef class NetworkThreads:
         for i in range(len(listeners)):
             open_acceptor(network, i, listeners[i][1], processors)
             network.acceptors[i].authenticates = self.authenticators[i] is not None
+            network.acceptors[i].names_peers = self.namers[i] is not None
+            if contexts and contexts[i] is not None:
+                self.use_context(i, contexts[i])
 
     def __dealloc__(self):
         cdef Network* network = self.network
@@ -225,6 +233,8 @@ cdef class NetworkThreads:
         if network.acceptors != NULL:
             for i in range(network.acceptor_count):
                 close_acceptor(&network.acceptors[i])
+                if network.acceptors[i].tls != NULL:
+                    openssl_functions().SSL_CTX_free(network.acceptors[i].tls)
         for i in range(IP_BUCKETS):
             while network.quotas.buckets[i] != NULL:
                 entry = network.quotas.buckets[i]
@@ -299,6 +309,23 @@ cdef class NetworkThreads:
             Py_INCREF(self)
         return ended
 
+    def use_context(self, int listener, TlsContext context not None):
+        """Begin new connections of a TLS listener with ``context``. Others keep the one with which they began."""
+        cdef Network* network = self.network
+        cdef SSL_CTX* before
+        cdef SSL_CTX* after = context.context
+        if not 0 <= listener < network.acceptor_count:
+            raise ValueError(f"listener {listener}: there is none")
+        openssl_functions().SSL_CTX_up_ref(after)
+        with nogil:
+            lock(&network.tls_mutex)
+            before = network.acceptors[listener].tls
+            network.acceptors[listener].tls = after
+            unlock(&network.tls_mutex)
+        if before != NULL:
+            openssl_functions().SSL_CTX_free(before)
+        network.acceptors[listener].transport = &TLS
+
     # -- without threads
 
     def turn(self, int index):
@@ -342,29 +369,17 @@ cdef class NetworkThreads:
         None also when the server has stopped: see ``closed``.
         """
         cdef Connection* c
-        cdef TakenRequest request
         cdef int64_t wait_ns = <int64_t>(min(timeout, 1e9) * 1e9)
-        with nogil:
-            c = take_request(&self.network.queue, wait_ns)
-        if c == NULL:
-            return None
-        try:
-            request = TakenRequest.__new__(TakenRequest)
-            request.frame = PyBytes_FromStringAndSize(<const char*>c.data + c.begin + SIZE_BYTES, c.request_size)
-            request.context = context_of(self, c)
-            if c.stage != OPEN:
-                request.authenticator = <object>c.authenticator
-            else:
-                if self.identify is not None:
-                    c.identity = self.identify(request.context)
-                if self.number_user is not None:
-                    c.user = self.number_user(request.context)
-        except Exception:
+        cdef int64_t deadline = monotonic_ns() + wait_ns
+        while True:
             with nogil:
-                give_answer(c, CLOSE, NULL, 0)
-            raise
-        request.threads, request.connection = self, c
-        return request
+                c = take_request(&self.network.queue, wait_ns)
+            if c == NULL:
+                return None
+            request = request_of(self, c)
+            if request is not None:
+                return request
+            wait_ns = max(0, deadline - monotonic_ns())
 
     @property
     def closed(self):
@@ -406,7 +421,7 @@ cdef class NetworkThreads:
                 counted(&c.idle_closed), now - network.processors[i].started_ns,
                 counted(&c.authenticated), counted(&c.authentications_failed), counted(&c.renewed),
                 counted(&c.renewals_failed), counted(&c.cannot_renew), counted(&c.sessions_expired),
-                counted(&c.not_authenticated),
+                counted(&c.not_authenticated), counted(&c.handshakes), counted(&c.failed_handshakes),
             ))
         acceptors = [
             (counted(&network.acceptors[i].rejected), counted(&network.acceptors[i].accept_errors))
@@ -415,7 +430,7 @@ cdef class NetworkThreads:
         return processors, acceptors
 
     def take_event(self):
-        """Wait for an event for the log. Return its kind, its number, the peer and how many events were lost.
+        """Wait for an event for the log. Return its kind, its number, the peer, how many events were lost, and the listener.
 
         Returns None when the server has stopped.
         """
@@ -434,15 +449,59 @@ cdef class NetworkThreads:
                 events.count -= 1
                 left_out, events.left_out = events.left_out, 0
             unlock(&events.mutex)
-        return (event.kind, event.value, peer_of(&event.peer), left_out) if found else None
+        if not found:
+            return None
+        listener = None if event.listener < 0 else self.listener_names[event.listener]
+        return event.kind, event.value, peer_of(&event.peer), left_out, listener
+
+
+cdef TakenRequest request_of(NetworkThreads threads, Connection* c):
+    """Return the request that was taken; None if it has ended, or if the hot handler shall see it first."""
+    cdef TakenRequest request
+    try:
+        request = TakenRequest.__new__(TakenRequest)
+        request.frame = PyBytes_FromStringAndSize(<const char*>c.data + c.begin + SIZE_BYTES, c.request_size)
+        request.context = context_of(threads, c)
+        if request.context is None:
+            with nogil:
+                give_answer(c, CLOSE, NULL, 0)
+            return None
+        if c.stage != OPEN:
+            request.authenticator = <object>c.authenticator
+        else:
+            if threads.identify is not None:
+                c.identity = threads.identify(request.context)
+            if threads.number_user is not None:
+                c.user = threads.number_user(request.context)
+        if c.is_unknown:
+            c.is_unknown = False
+            if threads.hot is not None:
+                with nogil:
+                    give_answer(c, AGAIN, NULL, 0)
+                return None
+    except Exception:
+        with nogil:
+            give_answer(c, CLOSE, NULL, 0)
+        raise
+    request.threads, request.connection = threads, c
+    return request
 
 
 cdef object context_of(NetworkThreads threads, Connection* c):
-    """Return the RequestContext of a connection whose request the caller has taken: nobody else uses the field."""
+    """Return the RequestContext of a connection whose request the caller has taken: nobody else uses the field.
+
+    None: the name in the peer's certificate is refused.
+    """
     if c.context == NULL or (<object>c.context).connection_id != c.number:
         host, port = peer_of(&c.peer)
+        principal = ANONYMOUS
+        if c.subject != NULL:
+            subject = PyBytes_FromStringAndSize(<const char*>c.subject, c.subject_size)
+            principal = threads.namers[c.listener](subject, host, port)
+            if principal is None:
+                return None
         protocol = threads.security_protocols[c.listener]
-        context = RequestContext(threads.listener_names[c.listener], protocol, host, port, c.number)
+        context = RequestContext(threads.listener_names[c.listener], protocol, host, port, c.number, principal)
         maker = threads.authenticators[c.listener]
         authenticator = None if maker is None else maker(context)
         Py_INCREF(context)
@@ -482,6 +541,7 @@ cdef void free_processor(Processor* p) noexcept:
             free_answer(&c.answer)
             free_answer(&c.out)
             free(c.data)
+            free(c.subject)
             Py_XDECREF(c.context)
             Py_XDECREF(c.authenticator)
         free(p.chunks[i])
@@ -498,6 +558,7 @@ cdef void open_acceptor(Network* network, int index, int fd, int processors) noe
     a.first_processor, a.processor_count = index * processors, processors
     a.waker[0] = a.waker[1] = -1
     a.interest = READABLE
+    a.transport = &PLAINTEXT
     network.poller.open(network.poller, &a.poller, a.waker)
     if a.poller >= 0:
         network.poller.add(network.poller, a.poller, fd, READABLE, a)

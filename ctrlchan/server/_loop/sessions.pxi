@@ -84,7 +84,11 @@ cdef void refuse(Connection* c, Answer* answer) noexcept nogil:
 cdef void end_timer(Connection* c) noexcept nogil:
     """Do what is due when the time of a connection has passed."""
     cdef Processor* p = c.processor
-    if c.state == CLOSING:
+    if c.state == HANDSHAKING:
+        count(&p.counters.failed_handshakes, 1)
+        report_of(c, HANDSHAKE_TOO_SLOW, HANDSHAKE_MS)
+        close_connection(c)
+    elif c.state == CLOSING:
         end_connection(c)
     elif c.state == MUTED:
         unmute(c)

@@ -12,11 +12,20 @@ cdef Event* next_event(Events* events) noexcept nogil:
 
 cdef void report(Network* network, EventKind kind, int64_t value, const Peer* peer) noexcept nogil:
     """Queue an event for the log: a thread of Python writes it."""
+    report_at(network, kind, value, peer, -1)
+
+
+cdef void report_of(Connection* c, EventKind kind, int64_t value) noexcept nogil:
+    """Queue an event of a connection, with its listener."""
+    report_at(c.processor.network, kind, value, &c.peer, c.listener)
+
+
+cdef void report_at(Network* network, EventKind kind, int64_t value, const Peer* peer, int listener) noexcept nogil:
     cdef Event* event
     lock(&network.events.mutex)
     event = next_event(&network.events)
     if event != NULL:
-        event.kind, event.value = kind, value
+        event.kind, event.value, event.listener = kind, value, listener
         if peer != NULL:
             event.peer = peer[0]
         else:

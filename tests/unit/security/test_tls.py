@@ -123,7 +123,7 @@ def test_nothing_is_left_behind(tmp_path: Path) -> None:
 OTHER_KEY = trustme.CA().issue_cert("x").private_key_pem.bytes()
 UNUSABLE: dict[str, tuple[str, bytes, dict[str, str], str]] = {
     "not there": ("certificate_file", b"", {}, "No such file"),
-    "no pem": ("certificate_file", b"hello", {}, "neither PEM nor a PKCS#12 store"),
+    "no pem": ("certificate_file", b"hello", {}, "neither PEM, JKS nor a PKCS#12 store"),
     "no key": ("certificate_file", CHAIN, {}, "no private key and certificate"),
     "another key": ("certificate_file", OTHER_KEY + CHAIN, {}, "not that of the certificate"),
     "no password": ("certificate_file", encrypted_key(b"k3y") + CHAIN, {}, "its password is not this one"),
@@ -133,7 +133,8 @@ UNUSABLE: dict[str, tuple[str, bytes, dict[str, str], str]] = {
         {"key_password": "s3cret"},
         "its password is not this one",
     ),
-    "jks": ("certificate_file", b"\xfe\xed\xfe\xed\0\0\0\2", {}, "keytool -importkeystore"),
+    "jceks": ("certificate_file", b"\xce\xce\xce\xce\0\0\0\2", {}, "keytool -importkeystore"),
+    "a cut jks": ("certificate_file", b"\xfe\xed\xfe\xed\0\0\0\2", {}, "the store is cut off"),
     "store's password": (
         "certificate_file",
         key_store(),
@@ -147,7 +148,7 @@ UNUSABLE: dict[str, tuple[str, bytes, dict[str, str], str]] = {
         "no private key",
     ),
     "no authority": ("ca_file", b"-----BEGIN CERTIFICATE-----\nAA==\n", {}, "no certificates in PEM"),
-    "empty authority": ("ca_file", b"", {}, "neither PEM nor"),
+    "empty authority": ("ca_file", b"", {}, "neither PEM, JKS nor"),
     "trust store's password": (
         "ca_file",
         trust_store(),

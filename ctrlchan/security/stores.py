@@ -1,0 +1,69 @@
+"""The certificates of settings as PEM, wherever they are: texts, PEM files, key stores of Java."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ctrlchan.security.settings import TlsSettings
+
+__all__ = ["OwnCertificate", "own_certificate", "trusted_certificates"]
+
+
+class OwnCertificate(NamedTuple):
+    """``pem``: private key, certificate and chain, in any order of kinds. ``password``: of the key, if it has
+    one. ``name``: of where the key is, for errors."""
+
+    pem: str
+    password: str | None
+    name: str
+
+    def __repr__(self) -> str:
+        return f"OwnCertificate({self.name!r})"
+
+
+def own_certificate(settings: TlsSettings) -> OwnCertificate | None:
+    """Return our certificate with its key, or None if there is none. Raises ValueError naming the file."""
+    if settings.certificate_pem is not None and settings.key_pem is not None:
+        pem = settings.certificate_pem + "\n" + settings.key_pem
+        return OwnCertificate(pem, settings.key_password, "key_pem")
+    if settings.certificate_file is None:
+        return None
+    name = settings.certificate_file
+    data = _read(name)
+    if _is_pem(data):
+        key = None if settings.key_file is None else _read(settings.key_file)
+        pem = (data + b"\n" + (key or b"")).decode("ascii", "replace")
+        return OwnCertificate(pem, settings.key_password, settings.key_file or name)
+    # Imported here: PEM needs none of it.
+    from ctrlchan.security.keystore import key_of
+
+    return OwnCertificate(key_of(data, settings.keystore_password, name, settings.key_password), None, name)
+
+
+def trusted_certificates(settings: TlsSettings) -> tuple[str, str] | None:
+    """Return the trusted certificates and their name for errors, or None if the system's are trusted.
+
+    Raises ValueError naming the file.
+    """
+    if settings.ca_pem is not None:
+        return settings.ca_pem, "ca_pem"
+    if settings.ca_file is None:
+        return None
+    data = _read(settings.ca_file)
+    if _is_pem(data):
+        return data.decode("ascii", "replace"), settings.ca_file
+    from ctrlchan.security.keystore import certificates_of
+
+    return certificates_of(data, settings.truststore_password, settings.ca_file), settings.ca_file
+
+
+def _read(name: str) -> bytes:
+    try:
+        with open(name, "rb") as file:
+            return file.read()
+    except OSError as problem:
+        raise ValueError(f"{name}: {problem.strerror}") from None
+
+
+def _is_pem(data: bytes) -> bool:
+    return b"-----BEGIN " in data

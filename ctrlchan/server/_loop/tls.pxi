@@ -1,0 +1,292 @@
+# TLS: another Transport, and the handshake before the first request. All of it runs without the GIL.
+#
+# A connection of a TLS listener begins in the state HANDSHAKING, without memory of OpenSSL: that comes with the peer's
+# first byte, which is looked at: so the log can say that a peer does not speak TLS at all. A handshake has a time limit,
+# and a processor has at most MAX_HANDSHAKES of them: one more closes the oldest.
+#
+# OpenSSL may want to write when it is asked to read (an answer to KeyUpdate), and the reverse: ``read_needs_write`` and
+# ``write_needs_read`` say so, and ``wanted_events`` turns the poller's interest around. It may have bytes that the poller
+# does not see: ``has_more``.
+
+
+cdef int64_t failure_number(SSL* ssl) noexcept nogil:
+    """Return the reason of a failure for ``why_tls_failed``: OpenSSL's last error, and why a certificate is not trusted."""
+    cdef const OpenSsl* openssl = openssl_functions()
+    cdef unsigned long error = openssl.ERR_peek_error()
+    return (<int64_t>openssl.SSL_get_verify_result(ssl) << 32) | <int64_t><uint32_t>error
+
+
+# -- the handshake
+
+
+cdef void begin_tls(Connection* c) noexcept nogil:
+    """Wait for the first byte of the handshake, for a limited time."""
+    cdef Processor* p = c.processor
+    c.state, c.stage = HANDSHAKING, OPEN
+    start_timer(&p.wheel, &c.timer, p.now // 1000000 + HANDSHAKE_MS + 1)
+
+
+cdef bint open_tls(Connection* c) noexcept nogil:
+    """Make OpenSSL's part of the connection when its first byte is there. Return whether the handshake may go on."""
+    cdef Processor* p = c.processor
+    cdef const OpenSsl* openssl = openssl_functions()
+    cdef Acceptor* acceptor = &p.network.acceptors[c.listener]
+    cdef uint8_t first[SIZE_BYTES]
+    cdef int64_t size
+    memset(first, 0, SIZE_BYTES)
+    size = look_at_bytes(c.fd, first, SIZE_BYTES)
+    if size < 0 and (errno == EAGAIN or errno == EWOULDBLOCK or errno == EINTR):
+        return False
+    if size <= 0:
+        # The peer has gone without a word, as probes of load balancers do.
+        close_connection(c)
+        return False
+    if first[0] != HANDSHAKE_RECORD:
+        count(&p.counters.failed_handshakes, 1)
+        report_of(c, NOT_TLS, get_i32(first))
+        close_connection(c)
+        return False
+    lock(&p.network.tls_mutex)
+    c.ssl = openssl.SSL_new(acceptor.tls)
+    unlock(&p.network.tls_mutex)
+    if c.ssl == NULL or openssl.SSL_set_fd(c.ssl, c.fd) != 1:
+        report(p.network, NO_MEMORY, 0, &c.peer)
+        close_connection(c)
+        return False
+    openssl.SSL_set_accept_state(c.ssl)
+    c.read_needs_write = c.write_needs_read = c.is_drained = c.is_broken = False
+    c.retry_bytes = 0
+    link_handshake(c)
+    return True
+
+
+cdef void link_handshake(Connection* c) noexcept nogil:
+    """Make the connection the last one of those that OpenSSL shakes hands for, and close the first of too many."""
+    cdef Processor* p = c.processor
+    if p.handshakes == MAX_HANDSHAKES:
+        count(&p.counters.failed_handshakes, 1)
+        report_of(p.first_handshake, TOO_MANY_HANDSHAKES, MAX_HANDSHAKES)
+        close_connection(p.first_handshake)
+    c.next_handshake, c.previous_handshake = NULL, p.last_handshake
+    if p.last_handshake != NULL:
+        p.last_handshake.next_handshake = c
+    else:
+        p.first_handshake = c
+    p.last_handshake = c
+    p.handshakes += 1
+
+
+cdef void unlink_handshake(Connection* c) noexcept nogil:
+    cdef Processor* p = c.processor
+    if c.previous_handshake != NULL:
+        c.previous_handshake.next_handshake = c.next_handshake
+    else:
+        p.first_handshake = c.next_handshake
+    if c.next_handshake != NULL:
+        c.next_handshake.previous_handshake = c.previous_handshake
+    else:
+        p.last_handshake = c.previous_handshake
+    p.handshakes -= 1
+
+
+cdef void shake_hands(Connection* c) noexcept nogil:
+    """Go on with the handshake as far as the socket allows."""
+    cdef const OpenSsl* openssl = openssl_functions()
+    cdef int result, error
+    if c.ssl == NULL and not open_tls(c):
+        return
+    openssl.ERR_clear_error()
+    result = openssl.SSL_do_handshake(c.ssl)
+    if result == 1:
+        end_handshake(c)
+        return
+    error = openssl.SSL_get_error(c.ssl, result)
+    if error == SSL_ERROR_WANT_READ:
+        set_interest(c, READABLE)
+    elif error == SSL_ERROR_WANT_WRITE:
+        set_interest(c, WRITABLE)
+    else:
+        c.is_broken = True
+        count(&c.processor.counters.failed_handshakes, 1)
+        report_of(c, HANDSHAKE_FAILED, failure_number(c.ssl) if error == SSL_ERROR_SSL else 0)
+        close_connection(c)
+
+
+cdef void end_handshake(Connection* c) noexcept nogil:
+    """Begin with requests. Bytes of the first ones may have come with the end of the handshake."""
+    cdef Processor* p = c.processor
+    cdef const OpenSsl* openssl = openssl_functions()
+    stop_timer(&p.wheel, &c.timer)
+    unlink_handshake(c)
+    c.state = IDLE
+    count(&p.counters.handshakes, 1)
+    if not keep_subject(c):
+        report(p.network, NO_MEMORY, 0, &c.peer)
+        close_connection(c)
+        return
+    c.kernel_sends = (
+        openssl.SSL_sendfile != NULL
+        and openssl.BIO_ctrl(openssl.SSL_get_wbio(c.ssl), BIO_CTRL_GET_KTLS_SEND, 0, NULL) > 0
+    )
+    touch(c)
+    begin_session(c)
+    set_interest(c, READABLE)
+    if c.fd >= 0 and has_more_tls(c):
+        receive(c)
+
+
+cdef bint keep_subject(Connection* c) noexcept nogil:
+    """Keep the name in the peer's certificate, if it has shown one. Return False without memory."""
+    cdef const OpenSsl* openssl = openssl_functions()
+    cdef X509* certificate = openssl.SSL_get1_peer_certificate(c.ssl)
+    cdef X509_NAME* name
+    cdef uint8_t* place
+    cdef int size
+    if certificate == NULL or not c.processor.network.acceptors[c.listener].names_peers:
+        if certificate != NULL:
+            openssl.X509_free(certificate)
+        return True
+    c.is_unknown = True
+    name = openssl.X509_get_subject_name(certificate)
+    size = openssl.i2d_X509_NAME(name, NULL)
+    c.subject = <uint8_t*>malloc(size) if size > 0 else NULL
+    if c.subject != NULL:
+        place = c.subject
+        c.subject_size = openssl.i2d_X509_NAME(name, &place)
+    openssl.X509_free(certificate)
+    return c.subject != NULL
+
+
+cdef void forget_subject(Connection* c) noexcept nogil:
+    free(c.subject)
+    c.subject = NULL
+    c.subject_size = 0
+    c.is_unknown = False
+
+
+cdef void end_tls(Connection* c) noexcept nogil:
+    """Say goodbye (close_notify), and give OpenSSL's part of the connection back. The socket is still open."""
+    cdef const OpenSsl* openssl = openssl_functions()
+    if c.ssl == NULL:
+        return
+    if c.state == HANDSHAKING:
+        unlink_handshake(c)
+    elif not c.is_broken and c.retry_bytes == 0:
+        openssl.ERR_clear_error()
+        openssl.SSL_shutdown(c.ssl)
+    openssl.SSL_free(c.ssl)
+    c.ssl = NULL
+
+
+# -- bytes
+
+
+cdef int64_t failed(Connection* c, int result, bint* needs_other, int other) noexcept nogil:
+    """Return what a Transport returns after OpenSSL has moved no byte; 0: the peer has said goodbye or is gone."""
+    cdef const OpenSsl* openssl = openssl_functions()
+    # Before any other call
+    cdef int cause = errno
+    cdef int error = openssl.SSL_get_error(c.ssl, result)
+    needs_other[0] = error == other
+    if error == SSL_ERROR_WANT_READ or error == SSL_ERROR_WANT_WRITE:
+        c.is_drained = c.is_drained or error == SSL_ERROR_WANT_READ
+        set_errno(EAGAIN)
+        return -1
+    if error == SSL_ERROR_ZERO_RETURN:
+        return 0
+    c.is_broken = True
+    if error == SSL_ERROR_SSL and not is_end_of_file(openssl.ERR_peek_error()):
+        report_of(c, TLS_FAILED, failure_number(c.ssl))
+    set_errno(cause if error == SSL_ERROR_SYSCALL and cause != EAGAIN and cause != EINTR and cause else ECONNRESET)
+    return -1
+
+
+cdef bint is_end_of_file(unsigned long error) noexcept nogil:
+    """Return whether an error says that the peer has closed the socket without close_notify, as many do."""
+    # OpenSSL 3: SSL_R_UNEXPECTED_EOF_WHILE_READING. Older ones report no error.
+    return error & 0x7FFFFF == UNEXPECTED_EOF
+
+
+cdef int64_t receive_tls(Connection* c, void* room, int64_t size) noexcept nogil:
+    cdef const OpenSsl* openssl = openssl_functions()
+    cdef int result
+    openssl.ERR_clear_error()
+    set_errno(0)
+    result = openssl.SSL_read(c.ssl, room, <int>min(size, INT32_MAX))
+    if result > 0:
+        c.read_needs_write = c.is_drained = False
+        return result
+    return failed(c, result, &c.read_needs_write, SSL_ERROR_WANT_WRITE)
+
+
+cdef int64_t send_tls(Connection* c, const void* data, int64_t size, bint more) noexcept nogil:
+    """Send some of the bytes. After EAGAIN the next call has the same bytes, and maybe more; they may have moved."""
+    cdef const OpenSsl* openssl = openssl_functions()
+    cdef int result
+    size = min(size, INT32_MAX)
+    openssl.ERR_clear_error()
+    set_errno(0)
+    result = openssl.SSL_write(c.ssl, data, <int>size)
+    if result > 0:
+        c.write_needs_read, c.retry_bytes = False, 0
+        return result
+    # What OpenSSL has encrypted already is the beginning of these bytes.
+    c.retry_bytes = size
+    if failed(c, result, &c.write_needs_read, SSL_ERROR_WANT_READ) == 0:
+        set_errno(ECONNRESET)
+    return -1
+
+
+cdef int64_t send_range_tls(Connection* c, const FileRange* part, int64_t size) noexcept nogil:
+    """Send bytes of a file: the kernel encrypts them, or they are read in pieces of a receive buffer."""
+    cdef const OpenSsl* openssl = openssl_functions()
+    cdef Processor* p = c.processor
+    cdef uint8_t* piece
+    cdef int64_t result, rest
+    cdef int64_t sent = 0
+    if c.kernel_sends:
+        openssl.ERR_clear_error()
+        set_errno(0)
+        result = openssl.SSL_sendfile(c.ssl, part.fd, part.position, size, 0)
+        if result >= 0:
+            return result
+        return failed(c, <int>result, &c.write_needs_read, SSL_ERROR_WANT_READ)
+    piece = take_buffer(p)
+    if piece == NULL:
+        set_errno(ENOMEM)
+        return -1
+    # OpenSSL has encrypted a part of the last piece: the next one must not be shorter.
+    size = min(max(size, c.retry_bytes), part.size, BUFFER_BYTES)
+    result = read_file(part.fd, piece, size, part.position)
+    rest = result
+    while rest > 0:
+        result = send_tls(c, piece + sent, rest, False)
+        if result <= 0:
+            break
+        sent += result
+        rest -= result
+    give_back(p, piece, BUFFER_BYTES)
+    return sent if sent > 0 else result
+
+
+cdef bint has_more_tls(Connection* c) noexcept nogil:
+    """Return whether OpenSSL has received bytes that it has not given out: the poller does not report them."""
+    return c.ssl != NULL and not c.is_drained and openssl_functions().SSL_has_pending(c.ssl)
+
+
+cdef int wanted_events(Connection* c, bint unsent, int events) noexcept nogil:
+    """Return for what the poller shall watch: where OpenSSL needs the other direction, for that."""
+    if unsent and c.write_needs_read:
+        return (events & ~WRITABLE) | READABLE
+    if not unsent and c.read_needs_write and c.state == IDLE:
+        return events | WRITABLE
+    return events
+
+
+cdef Transport TLS
+TLS.begin = begin_tls
+TLS.end = end_tls
+TLS.receive = receive_tls
+TLS.send = send_tls
+TLS.send_range = send_range_tls
+TLS.has_more = has_more_tls

@@ -1,0 +1,100 @@
+"""The TLS contexts of listeners, from their settings; errors name listener and setting."""
+
+from __future__ import annotations
+
+import logging
+import time
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from ctrlchan.config import table
+from ctrlchan.config.setting import Setting
+from ctrlchan.errors import ConfigError
+from ctrlchan.security.ciphers import openssl_suites
+from ctrlchan.security.distinguished_names import MalformedName, java_name
+from ctrlchan.security.listener_security import ClientAuth, ListenerSecurity
+from ctrlchan.security.settings import TlsSettings
+from ctrlchan.security.stores import own_certificate, trusted_certificates
+from ctrlchan.server._openssl import OpenSslError, TlsContext, TlsContextError
+
+__all__ = ["log_expiry", "tls_context_of"]
+
+logger = logging.getLogger("ctrlchan.broker")
+
+_DAY: Final = 86_400
+#: A certificate that expires within so many days is a warning.
+_SOON_DAYS: Final = 30
+
+
+def tls_context_of(listener: str, security: ListenerSecurity) -> TlsContext:
+    """Return the context of a TLS listener. Reads its files. Raises ConfigError."""
+    settings = security.tls
+    assert settings is not None
+    setting = _key_setting(settings)
+    try:
+        own = own_certificate(settings)
+        if own is None:
+            raise ValueError("no certificate is given")
+        setting = _trust_setting(settings)
+        trusted = None if security.client_auth is ClientAuth.NONE else trusted_certificates(settings)
+    except ValueError as problem:
+        raise _refused(listener, setting, problem) from None
+    suites = openssl_suites(settings.cipher_suites)
+    pem = own.pem.encode("ascii", "replace")
+    try:
+        return TlsContext(
+            chain=pem,
+            key=pem,
+            password=None if own.password is None else own.password.encode(),
+            trusted=None if trusted is None else trusted[0].encode("ascii", "replace"),
+            client_auth=security.client_auth.value,
+            versions=settings.versions,
+            suites=suites.tls12,
+            suites13=suites.tls13,
+        )
+    except OpenSslError as problem:
+        raise ConfigError(f"listener {listener}: {problem}") from None
+    except TlsContextError as problem:
+        parts: dict[str, Setting[Any]] = {
+            "trusted": _trust_setting(settings),
+            "suites": table.SSL_CIPHER_SUITES,
+            "chain": _chain_setting(settings),
+        }
+        refused = parts.get(problem.part, _key_setting(settings))
+        file = own.name if problem.part in ("chain", "key") else None if trusted is None else trusted[1]
+        is_file = problem.part in ("chain", "key", "trusted") and file not in ("key_pem", "ca_pem", None)
+        raise _refused(listener, refused, f"{file}: {problem}" if is_file else problem) from None
+
+
+def log_expiry(listener: str, context: TlsContext) -> None:
+    """Log until when the certificate of a listener is valid."""
+    try:
+        name = java_name(context.subject)
+    except MalformedName:
+        name = "without a readable name"
+    end = f"{datetime.fromtimestamp(context.expires, UTC):%Y-%m-%d %H:%M} UTC"
+    left = (context.expires - time.time()) / _DAY
+    if left <= 0:
+        logger.warning("listener %s: the certificate %s has expired on %s", listener, name, end)
+    elif left <= _SOON_DAYS:
+        logger.warning("listener %s: the certificate %s expires on %s", listener, name, end)
+    else:
+        logger.info("listener %s: the certificate %s is valid until %s", listener, name, end)
+
+
+def _key_setting(settings: TlsSettings) -> Setting[str]:
+    return table.SSL_KEYSTORE_KEY if settings.key_pem is not None else table.SSL_KEYSTORE_LOCATION
+
+
+def _chain_setting(settings: TlsSettings) -> Setting[str]:
+    if settings.certificate_pem is not None:
+        return table.SSL_KEYSTORE_CERTIFICATE_CHAIN
+    return table.SSL_KEYSTORE_LOCATION
+
+
+def _trust_setting(settings: TlsSettings) -> Setting[str]:
+    return table.SSL_TRUSTSTORE_CERTIFICATES if settings.ca_pem is not None else table.SSL_TRUSTSTORE_LOCATION
+
+
+def _refused(listener: str, setting: object, problem: object) -> ConfigError:
+    return ConfigError(f"listener {listener}: {setting}: {problem}")
