@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import base64
 import json
+import subprocess
 import time
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import confluent_kafka
@@ -14,6 +16,8 @@ import confluent_kafka.admin
 import pytest
 
 from ctrlchan import EmbeddedCluster
+from tests.acceptance.controller.tools import KafkaTools
+from tests.acceptance.test_aiokafka import python  # noqa: F401  (a fixture)
 from tests.kafka.waiting import wait_until
 
 with warnings.catch_warnings():
@@ -25,6 +29,7 @@ pytestmark = pytest.mark.timeout(240)
 
 #: Its types do not export what stands in its documentation.
 ADMIN: Any = confluent_kafka.admin
+AIOKAFKA = Path(__file__).with_name("aiokafka_sasl.py")
 TOPIC = "secured"
 PASSWORD = 'a "quoted", = \\ s3cret'
 QUOTED = PASSWORD.replace("\\", "\\\\").replace('"', '\\"')
@@ -180,6 +185,35 @@ def test_scram_users_come_and_go(cluster: EmbeddedCluster) -> None:
     wait_until(can_log_in, what="the new user")
     alter(admin, ADMIN.UserScramCredentialDeletion("carol", ADMIN.ScramMechanism.SCRAM_SHA_512))
     wait_until(lambda: not can_log_in(), what="the end of the user")
+
+
+def test_kafka_configs(cluster: EmbeddedCluster, kafka_jars_ready: None, tmp_path: Path) -> None:
+    """Kafka's tool makes a user; then, with Kafka's own client, it is that user and removes him."""
+    user = ("--entity-type", "users", "--entity-name", "dave")
+    with KafkaTools(tmp_path, cluster.bootstrap_servers) as tools:
+        made = tools.configs(
+            *user, "--alter", "--add-config", "SCRAM-SHA-256=[iterations=4096,password=d4ve]"
+        )
+        assert made.status == 0, made
+    command = tmp_path / "client.properties"
+    command.write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=SCRAM-SHA-256\n"
+        "sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required "
+        'username="dave" password="d4ve";\n'
+    )
+    with KafkaTools(tmp_path, address(cluster, "SECURE")) as tools:
+        gone = tools.configs(
+            *user, "--alter", "--delete-config", "SCRAM-SHA-256", "--command-config", str(command)
+        )
+    assert gone.status == 0, gone
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_aiokafka(cluster: EmbeddedCluster, python: Path, mechanism: str) -> None:  # noqa: F811
+    command = [str(python), str(AIOKAFKA), address(cluster, "SECURE"), TOPIC, mechanism, token()]
+    done = subprocess.run(command, input=PASSWORD, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
 
 
 def test_a_client_renews_its_session(cluster: EmbeddedCluster) -> None:
