@@ -43,4 +43,5 @@ async def main(bootstrap: str, topic: str, mechanism: str, token: str, password:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(*sys.argv[1:], sys.stdin.read()))
+    bootstrap, topic, mechanism, token = sys.argv[1:]
+    asyncio.run(main(bootstrap, topic, mechanism, token, sys.stdin.read()))
