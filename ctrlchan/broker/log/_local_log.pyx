@@ -15,7 +15,7 @@ from ctrlchan.broker.log._indexes cimport no_descriptor
 from ctrlchan.broker.log._leader_epochs cimport LeaderEpochs
 from ctrlchan.broker.log._parts cimport DONE, OUT_OF_RANGE, require_mutex
 from ctrlchan.broker.log._producer_snapshots cimport take_snapshot
-from ctrlchan.broker.log._producer_updates cimport check_producers, rebuild_producers, update_producers
+from ctrlchan.broker.log._producer_updates cimport check_producers, has_abort, rebuild_producers, update_producers
 from ctrlchan.broker.log._producers cimport ProducerStates, ProducerUpdate
 from ctrlchan.broker.log._reading cimport HIGH_WATERMARK, LOG_END, Isolation, Place, Range, find_place, find_range
 from ctrlchan.broker.log._segment cimport Segment, append, largest_timestamp, make_inactive, should_roll
@@ -70,8 +70,8 @@ cdef class LocalLog:
         error[0] = check_producers(self.producers, data, appended, origin, guard, &update)
         if error[0] != NONE or appended.size == 0:
             return DONE
-        if appended.batches == 1 and update.ends_txn and update.is_aborted:
-            # Before the write: without a descriptor this marker alone is refused, and its sender tries again.
+        if update.ends_txn and update.is_aborted if appended.batches == 1 else has_abort(data, appended):
+            # Before the write: without a descriptor these batches alone are refused, and their sender tries again.
             result = reserve_aborted(&self.segments.active().transactions)
             if no_descriptor(result):
                 error[0] = NOT_ENOUGH_REPLICAS

@@ -12,6 +12,7 @@ from ctrlchan.broker.log._segments cimport Segments
 cdef int check_producers(
     ProducerStates producers, const uint8_t* data, Appended* appended, int origin, int64_t guard, ProducerUpdate* update
 ) noexcept nogil
+cdef bint has_abort(const uint8_t* data, const Appended* appended) noexcept nogil
 cdef int update_producers(
     ProducerStates producers, Segment* segment, const uint8_t* data, const Appended* appended, int origin,
     const ProducerUpdate* update

@@ -4,7 +4,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc
 
 from ctrlchan._c.error_codes cimport INVALID_TXN_STATE, NONE, UNKNOWN_SERVER_ERROR
-from ctrlchan.broker.log._batches cimport CONTROL, REPLICATION, Appended, Batch, read_batch
+from ctrlchan.broker.log._batches cimport CONTROL, REPLICATION, Appended, Batch, Marker, read_batch, read_marker
 from ctrlchan.broker.log._files cimport read_at
 from ctrlchan.broker.log._parts cimport CORRUPT, DONE, NOT_FOUND, NO_MEMORY, require_mutex
 from ctrlchan.broker.log._producer_snapshots cimport add_snapshot, take_snapshot
@@ -41,6 +41,19 @@ cdef int check_producers(
             return NONE
         position += batch.size
     return NONE
+
+
+cdef bint has_abort(const uint8_t* data, const Appended* appended) noexcept nogil:
+    """Return whether one of the batches ends a transaction by an abort."""
+    cdef Batch batch
+    cdef Marker marker
+    cdef int64_t position = 0
+    while position < appended.size:
+        read_batch(data + position, &batch)
+        if batch.attributes & CONTROL and read_marker(data + position, &batch, &marker) and marker.is_aborted:
+            return True
+        position += batch.size
+    return False
 
 
 cdef int update_producers(

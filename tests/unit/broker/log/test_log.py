@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import os
-import resource
 import struct
 import zlib
 from dataclasses import replace
@@ -18,6 +16,7 @@ from ctrlchan.broker.log import _log
 from ctrlchan.broker.log._batches import crc32c_of
 from ctrlchan.broker.log._log import DUE_FLUSH_ROLLED, Log
 from ctrlchan.errors import ConfigError, KafkaError, LogDirectoryError
+from tests.unit.broker.descriptors import no_descriptors
 from tests.unit.broker.log.made_batches import batch, checked, headers
 
 #: A batch of one 12-byte value has 80 bytes.
@@ -101,13 +100,7 @@ def test_a_log_that_nobody_uses_has_one_descriptor(folder: Path) -> None:
 def test_appends_and_reads_do_without_an_index_when_no_file_can_be_opened(folder: Path) -> None:
     filled(folder, 5).close()
     log = Log(folder, SMALL, clean=True)
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    spare = os.open(folder, os.O_RDONLY)
-    os.close(spare)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (spare, hard))
-    try:
-        with pytest.raises(OSError, match=os.strerror(errno.EMFILE)):
-            os.open("/", os.O_RDONLY)
+    with no_descriptors():
         # The third one asks for an entry in the indexes.
         for n in range(3):
             log.append_as_leader(checked(batch([VALUE], timestamp=2000 + n)), 0)
@@ -115,8 +108,6 @@ def test_appends_and_reads_do_without_an_index_when_no_file_can_be_opened(folder
         found = log.list_offset(2001)
         assert found is not None
         assert found[0] == 6
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert not log.offline
     fill(log, 5)
     assert read(log, 0) == [(n, 1) for n in range(10)]

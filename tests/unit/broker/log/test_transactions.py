@@ -16,7 +16,8 @@ from ctrlchan.broker.log._log import Log
 from ctrlchan.broker.log._producer_snapshots import load_snapshot
 from ctrlchan.broker.log._producers import ProducerStates
 from ctrlchan.broker.metrics.replicas import has_late_transaction
-from ctrlchan.errors import KafkaError
+from ctrlchan.errors import ErrorCode, KafkaError
+from tests.unit.broker.descriptors import no_descriptors
 from tests.unit.broker.log.batches import TRANSACTIONAL, PlainRecord, batch_of
 from tests.unit.broker.log.made_batches import batch
 from tests.unit.broker.log.producers import PlainProducer, PlainStates
@@ -109,6 +110,25 @@ def test_the_last_stable_offset_is_that_of_a_plain_twin(
         assert [tuple(one) for one in log.aborted_entries(0, 2**62)] == twin.aborted()
     finally:
         log.close_files()
+
+
+def test_a_follower_that_gets_no_descriptor_for_an_abort_takes_the_batches_later(tmp_path: Path) -> None:
+    log = opened(tmp_path / "t-0")
+    log.append_as_follower(transactional(0, 7))
+    fetched = transactional(1, 8) + marker(2, 7, commit=False) + marker(3, 8, commit=True)
+    with no_descriptors():
+        with pytest.raises(KafkaError) as raised:
+            log.append_as_follower(fetched)
+        assert raised.value.code == ErrorCode.NOT_ENOUGH_REPLICAS
+        # What aborts nothing needs no file.
+        log.append_as_follower(transactional(1, 8))
+        log.truncate_to(1)
+    assert (log.end_offset, log.offline) == (1, False)
+    log.append_as_follower(fetched)
+    assert log.end_offset == 4
+    (aborted,) = log.aborted_entries(0, 9)
+    assert (aborted.producer_id, aborted.first_offset, aborted.last_offset) == (7, 0, 2)
+    log.close()
 
 
 def transactional(offset: int, producer_id: int) -> bytes:

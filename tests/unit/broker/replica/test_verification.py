@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import os
-import resource
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +12,7 @@ from ctrlchan.broker.log._batches import Origin
 from ctrlchan.broker.log._log import Log
 from ctrlchan.broker.replica._partitions import Partition, PartitionTable
 from ctrlchan.errors import ErrorCode, KafkaError
+from tests.unit.broker.descriptors import no_descriptors
 from tests.unit.broker.log.made_batches import transactional_batch
 
 OURS, OTHER = 1, 2
@@ -89,25 +87,15 @@ def test_a_closed_log_verifies_nothing(table: PartitionTable, partition: Partiti
     assert raised.value.code == ErrorCode.KAFKA_STORAGE_ERROR
 
 
-def test_an_abort_that_gets_no_descriptor_is_refused_and_can_be_repeated(
-    partition: Partition, tmp_path: Path
-) -> None:
+def test_an_abort_that_gets_no_descriptor_is_refused_and_can_be_repeated(partition: Partition) -> None:
     log = partition.log
     assert log is not None
     assert send(partition, 0, NO_GUARD) == 0
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    spare = os.open(tmp_path, os.O_RDONLY)
-    os.close(spare)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (spare, hard))
-    try:
-        with pytest.raises(OSError, match=os.strerror(errno.EMFILE)):
-            os.open("/", os.O_RDONLY)
+    with no_descriptors():
         refused = partition.append_marker(7, 0, False, 0, timeout_ms=0).result()
         assert refused.error_code == ErrorCode.NOT_ENOUGH_REPLICAS
         # The transaction goes on, and other records are appended.
         assert send(partition, 1, NO_GUARD) == 0
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert not log.offline
     assert log.end_offset == 2
     assert partition.append_marker(7, 0, False, 0, timeout_ms=0).result().error_code == 0
