@@ -122,7 +122,7 @@ def test_a_follower_that_gets_no_descriptor_for_an_abort_takes_the_batches_later
         assert raised.value.code == ErrorCode.NOT_ENOUGH_REPLICAS
         # What aborts nothing needs no file.
         log.append_as_follower(transactional(1, 8))
-        log.truncate_to(1)
+    log.truncate_to(1)
     assert (log.end_offset, log.offline) == (1, False)
     log.append_as_follower(fetched)
     assert log.end_offset == 4
