@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from ctrlchan.controller.settings.config import ControllerConfig
     from ctrlchan.controller.status.metrics import ControllerMetrics
     from ctrlchan.embedded import ClusterBroker, EmbeddedCluster
+    from ctrlchan.embedded.acls import Acl
     from ctrlchan.embedded.groups import ConsumerGroup
     from ctrlchan.embedded.records import TopicRecord
     from ctrlchan.embedded.transactions import Transaction
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "TEMPORARY",
+    "Acl",
     "Broker",
     "BrokerDescription",
     "ChannelConfig",
@@ -102,6 +104,7 @@ __all__ = [
 
 _HOMES: Final = {
     "TEMPORARY": "launch.log_dirs",
+    "Acl": "embedded.acls",
     "Broker": "state",
     "BrokerDescription": "launch.descriptions",
     "ChannelConfig": "channel",

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar
 
 from ctrlchan.broker.config.broker_config import DEFAULT_CLUSTER_ID, BrokerConfig
 from ctrlchan.broker.faults import Fault, FaultTarget
@@ -24,12 +24,15 @@ from ctrlchan.launch.configs import ConfigValue, config_texts
 from ctrlchan.launch.listeners import addresses
 from ctrlchan.launch.log_dirs import TEMPORARY, LogDir, LogFolder, kept_brokers
 from ctrlchan.launch.processes import settings_of_cluster
+from ctrlchan.state.brokers import format_host_port, parse_host_port
 
 if TYPE_CHECKING:
     from ctrlchan.controller.events.notifications import Listener
     from ctrlchan.controller.kafka_controller import KafkaController
     from ctrlchan.controller.status.metrics import ControllerMetrics
+    from ctrlchan.embedded.acls import Acl
     from ctrlchan.embedded.controller import LocalController
+    from ctrlchan.embedded.security import ClusterSecurity
     from ctrlchan.state import Broker
 
 __all__ = ["ClusterBroker", "EmbeddedCluster"]
@@ -44,6 +47,7 @@ _ZOOKEEPER_SESSION_TIMEOUT: Final = 10.0
 _KNOWN_SECONDS: Final = 60.0
 _FIRST_CONTROLLER_ID: Final = 1000
 _JOURNAL: Final = "zookeeper.jsonl"
+_LOOPBACK: Final = "127.0.0.1"
 #: What a socket listens on, and nobody connects to.
 _ALL_ADDRESSES: Final = ("0.0.0.0", "::")
 
@@ -66,6 +70,10 @@ class EmbeddedCluster(ClusterCalls):
     - ``processes``: None is one for each core, or one for each broker of up to twelve that store records.
     - ``controller_id``: None stands for 1000 above the last broker.
     - ``controller_metrics``, ``on_notification``: as ``metrics`` and ``listener`` of ``KafkaController``.
+    - ``security``: SSL, SASL_PLAINTEXT or SASL_SSL: clients connect to a listener of this security protocol
+      at ``host`` and ``port``, with certificates that are made for the cluster. ``users``: passwords by name;
+      None stands for one, ``admin``. ``client_settings`` has what a client needs.
+    - ``acls``: what users may do, as ``Acl``; all else is denied. None: everybody may do all.
 
     For tests of controllers:
 
@@ -111,6 +119,9 @@ class EmbeddedCluster(ClusterCalls):
         controller_id: int | None = None,
         controller_metrics: ControllerMetrics | None = None,
         on_notification: Listener | None = None,
+        security: str | None = None,
+        users: Mapping[str, str] | None = None,
+        acls: Sequence[Acl] | None = None,
     ) -> None:
         if isinstance(count, bool) or not isinstance(count, int):
             raise TypeError(f"count: {count!r} is no number of brokers")
@@ -119,11 +130,20 @@ class EmbeddedCluster(ClusterCalls):
         #: The calls that wait, for asyncio.
         self.aio = AsyncCalls(self)
         settings = config_texts(configs)
+        self._security: ClusterSecurity | None = None
+        _check_security(security, users, acls, log_dir, zookeeper)
         _check_hosts({listener: host}, more_listeners or {}, advertised_listeners or {})
         ids = range(first_id, first_id + count)
         with ExitStack() as cleanup:
             self._folder = folder = LogFolder(log_dir, made_by_brokers=True)
             cleanup.callback(folder.close)
+            if security is not None:
+                self._security = _security(security, users, acls, host)
+                cleanup.callback(self._security.close)
+                settings = self._security.configs(settings)
+                more_listeners = {**(more_listeners or {}), security: format_host_port(host, port)}
+                # Of the brokers among themselves.
+                host, port = _LOOPBACK, 0
             if folder.path is not None:
                 settings = settings_of_cluster(count, settings)
             if folder.path is not None and zookeeper is None:
@@ -171,6 +191,8 @@ class EmbeddedCluster(ClusterCalls):
                 _check_advertised(self.brokers, listener, advertised_listeners or {})
                 self._controller.wait_until_active()
                 self._wait_until_known()
+                if self._security is not None:
+                    self._add_users(self._security, acls or ())
             cleanup.pop_all()
 
     @classmethod
@@ -187,6 +209,51 @@ class EmbeddedCluster(ClusterCalls):
     def __repr__(self) -> str:
         count = f"{len(self.brokers)} broker{'s' if len(self.brokers) > 1 else ''}"
         return f"<EmbeddedCluster: {count}, {'closed' if self._closed else self.bootstrap_servers}>"
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """``host:port,host:port,…`` of all brokers, for Kafka's clients."""
+        if self._security is None:
+            return super().bootstrap_servers
+        return self.bootstrap_servers_of(self._security.protocol)
+
+    def client_settings(
+        self, client: str = "confluent", *, user: str | None = None, mechanism: str = "PLAIN"
+    ) -> dict[str, Any]:
+        """Return the settings with which a client library connects as a user.
+
+        - ``client``: "confluent", "kafka-python" or "aiokafka", whose settings are arguments, or "java".
+        - ``user``: None stands for the first one.
+        - ``mechanism``: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512, of a cluster with SASL.
+
+        The settings name files, which go with the cluster. Raises ConfigError. ::
+
+            with EmbeddedCluster(security="SASL_SSL", users={"alice": "secret"}) as cluster:
+                producer = confluent_kafka.Producer(cluster.client_settings("confluent", user="alice"))
+        """
+        if self._security is None:
+            raise ConfigError("client_settings: the cluster has no security")
+        return self._security.client_settings(client, self.bootstrap_servers, user, mechanism)
+
+    def allow(self, *acls: Acl, timeout: float = SECONDS) -> None:
+        """Create ACLs, and wait until every broker that lives knows them.
+
+        Raises KafkaError, ConfigError for a user whom the cluster does not have, and CtrlchanError when a
+        broker does not know them in time.
+        """
+        # Imported here, as above: most clusters have no security.
+        from ctrlchan.embedded.acls import create_acls, has_acls
+
+        if self._security is None:
+            raise ConfigError("acls: the cluster has no security")
+        fields = [one.fields(self._security.principal(one.user)) for one in acls]
+        brokers = self._addresses()
+        create_acls(brokers[0], fields)
+
+        def are_known() -> bool:
+            return all(has_acls(broker, fields) for broker in brokers)
+
+        wait_for(are_known, "the brokers do not know the ACLs", time.monotonic() + timeout)
 
     @property
     def controller(self) -> KafkaController:
@@ -236,6 +303,8 @@ class EmbeddedCluster(ClusterCalls):
         if self._controller is not None:
             self._controller.close()
         self._folder.close()
+        if self._security is not None:
+            self._security.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -249,6 +318,16 @@ class EmbeddedCluster(ClusterCalls):
         self._child_of(broker_id).call(
             {"broker": broker_id, "fault": None if fault is None else asdict(fault)}
         )
+
+    def _add_users(self, security: ClusterSecurity, acls: Sequence[Acl]) -> None:
+        """Give users their passwords for SCRAM, which are in ZooKeeper, and their ACLs."""
+        from ctrlchan.embedded.acls import create_scram_users
+
+        assert self._controller is not None
+        if security.has_sasl:
+            create_scram_users(parse_host_port(self._controller.address), security.users)
+        if acls:
+            self.allow(*acls)
 
     def _wait_until_known(self) -> None:
         """Wait until every live broker has the metadata of all of them. Raises CtrlchanError."""
@@ -298,6 +377,36 @@ def _controller(
         metrics=metrics,
         on_notification=on_notification,
     )
+
+
+def _check_security(
+    security: str | None,
+    users: Mapping[str, str] | None,
+    acls: Sequence[Acl] | None,
+    log_dir: LogDir,
+    zookeeper: str | None,
+) -> None:
+    """Raise ConfigError for arguments that secure nothing."""
+    if security is None:
+        for name, value in {"users": users, "acls": acls}.items():
+            if value is not None:
+                raise ConfigError(f"{name}: only for a cluster with security")
+    elif log_dir is None or zookeeper is not None:
+        raise ConfigError("security: only for a cluster with records and a controller of its own")
+
+
+def _security(
+    protocol: str, users: Mapping[str, str] | None, acls: Sequence[Acl] | None, host: str
+) -> ClusterSecurity:
+    # Imported here: most clusters have no security.
+    from ctrlchan.embedded.security import ClusterSecurity
+
+    security = ClusterSecurity(protocol, users, host, authorizes=acls is not None)
+    unknown = {one.user for one in acls or ()} - set(security.users)
+    if unknown:
+        security.close()
+        raise ConfigError(f"acls: {sorted(unknown)[0]!r} is none of the users")
+    return security
 
 
 def _check_kept(folder: LogFolder, ids: range) -> None:

@@ -237,15 +237,23 @@ class KafkaRig:
         place.child.terminate(START_TIMEOUT)
         place.child = None
 
-    def restart_broker(self, broker_id: int, *, ours: bool | None = None) -> RegisteredBroker:
+    def protocol_of(self, listener: str) -> str:
+        """The security protocol of a listener."""
+        return self._listeners[listener]
+
+    def restart_broker(
+        self, broker_id: int, *, ours: bool | None = None, properties: Mapping[str, str] | None = None
+    ) -> RegisteredBroker:
         """Start a killed or stopped broker again on the same ports and data; returns its new registration.
 
-        ``ours``: as a ``ctrlchan broker``, or as Kafka's, from now on.
+        ``ours``: as a ``ctrlchan broker``, or as Kafka's, from now on. ``properties``: its own from now on.
         """
         place = self._places[broker_id]
         assert place.child is None, f"broker {broker_id} runs"
         if ours is not None:
             place.ours = ours
+        if properties is not None:
+            self._broker_properties[broker_id] = dict(properties)
         self._spawn_broker(place)
         return self._await_broker(place)
 
