@@ -1,6 +1,6 @@
 """Certificates for tests: an authority, one for the brokers, one for each user.
 
-The package cryptography makes them. They are valid for a week, and their keys are in files that only this
+The package cryptography makes them. They are valid for a year, and their keys are in files that only this
 user can read.
 """
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Certificates"]
 
-_LIFETIME: Final = timedelta(days=7)
+_LIFETIME: Final = timedelta(days=365)
 #: Clocks of machines differ.
 _BEFORE: Final = timedelta(hours=1)
 
