@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from time import monotonic
 from typing import Final
 from weakref import WeakKeyDictionary
 
 from ctrlchan.controller.server.core import ServerCore
-from ctrlchan.errors import DecodeError
+from ctrlchan.controller.server.metadata import ControllerMetadata
+from ctrlchan.errors import ConfigError, DecodeError
 from ctrlchan.peers.connection import PeerConnection
+from ctrlchan.peers.security import PeerSecurity
 from ctrlchan.server.apis.lookups import Node
 
-__all__ = ["ask_aside", "ask_one"]
+__all__ = ["ask_aside", "ask_one", "nodes_to_ask"]
 
 _LOG: Final = logging.getLogger("ctrlchan.controller")
 
@@ -52,11 +54,26 @@ def ask_aside(core: ServerCore, what: str, ask: Callable[[], None]) -> None:
         _LOG.warning("no broker is asked for %s: %s", what, error)
 
 
-def ask_one(brokers: Iterable[Node], api_key: int, version: int, body: bytes) -> None:
+def nodes_to_ask(core: ServerCore, metadata: ControllerMetadata, listener: str) -> Sequence[Node]:
+    """Return the brokers at the listener that the controller connects to, else at that of the client.
+
+    The caller holds the lock of the state.
+    """
+    channel = core.config.channel
+    return metadata.nodes(channel.listener_name or channel.broker_listener) or metadata.nodes(listener)
+
+
+def ask_one(core: ServerCore, brokers: Iterable[Node], api_key: int, version: int, body: bytes) -> None:
     """Send a request, of a version that is not flexible, to brokers until one answers. Drop the answer."""
+    credentials = core.config.channel.credentials
+    try:
+        security = PeerSecurity(credentials.tls, credentials.sasl)
+    except ConfigError as error:
+        _LOG.error("request %d to the brokers: %s", api_key, error)
+        return
     for broker in brokers:
         try:
-            connection = PeerConnection((broker.host, broker.port), b"controller")
+            connection = PeerConnection((broker.host, broker.port), b"controller", security=security)
             try:
                 connection.exchange(api_key, version, False, body, monotonic() + _SECONDS)
             finally:

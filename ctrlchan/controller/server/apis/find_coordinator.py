@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any, Final
 
-from ctrlchan.controller.server.asking import ask_aside, ask_one
+from ctrlchan.controller.server.asking import ask_aside, ask_one, nodes_to_ask
 from ctrlchan.controller.server.core import ServerCore
 from ctrlchan.controller.server.metadata import ControllerMetadata
 from ctrlchan.errors import KafkaError
@@ -60,8 +60,10 @@ def _handle(core: ServerCore, request: Request) -> Reply:
         is_missing = topic is not None and cluster.metadata.topic_row(topic) is None
     allowed = [key for key, refusal in zip(keys, refusals, strict=True) if refusal is None]
     if is_missing and topic is not None and allowed:
-        brokers = [node for node in nodes.values() if node.id != core.id]
-        ask_aside(core, topic, partial(_ask, brokers, key_type, allowed[0]))
+        with cluster.metadata.state.lock:
+            asked = nodes_to_ask(core, cluster.metadata, request.context.listener)
+        brokers = [node for node in asked if node.id != core.id]
+        ask_aside(core, topic, partial(_ask, core, brokers, key_type, allowed[0]))
     found = [
         fields if refusal is None else _refused(refusal)
         for fields, refusal in zip(found, refusals, strict=True)
@@ -112,8 +114,9 @@ def _refused(error: KafkaError) -> dict[str, Any]:
     return _none(KioError(error.code)) | {"error_message": error.message}
 
 
-def _ask(brokers: Iterable[Node], key_type: int, key: str) -> None:
+def _ask(core: ServerCore, brokers: Iterable[Node], key_type: int, key: str) -> None:
     """Ask a broker for the coordinator of `key`: it lets the topic be created."""
     encoded = key.encode()
     if len(encoded) <= _LONGEST_KEY:
-        ask_one(brokers, _KEY, _TO_BROKER, _LENGTH.pack(len(encoded)) + encoded + _TYPE.pack(key_type))
+        body = _LENGTH.pack(len(encoded)) + encoded + _TYPE.pack(key_type)
+        ask_one(core, brokers, _KEY, _TO_BROKER, body)

@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final, cast
 
-from ctrlchan.controller.server.asking import ask_aside, ask_one
+from ctrlchan.controller.server.asking import ask_aside, ask_one, nodes_to_ask
 from ctrlchan.controller.server.core import ServerCore
 from ctrlchan.server.api import Api, Reply, Request
 from ctrlchan.server.apis import metadata
@@ -39,14 +39,16 @@ def _handle(core: ServerCore, request: Request) -> Reply | Future[Reply]:
     described = metadata.described(cluster, request, body)
     with cluster.metadata.state.lock:
         missing = metadata.missing_topics(cluster.metadata, request.version, body)
-        nodes = cluster.metadata.nodes(request.context.listener) if missing else ()
+        nodes = nodes_to_ask(core, cluster.metadata, request.context.listener) if missing else ()
     missing = [name for name in missing if name in described and why_invalid(name) is None]
     creatable = metadata.creatable(request.access, missing) if missing else ()
     names = [name for name in missing if name in creatable][:_MOST_TOPICS]
     if names:
         brokers = [node for node in nodes if node.id != core.id]
         # One thread for all topics: clients ask again for those that it does not ask for.
-        ask_aside(core, "topics", partial(ask_one, brokers, metadata.API.key, _TO_BROKER, _encode(names)))
+        ask_aside(
+            core, "topics", partial(ask_one, core, brokers, metadata.API.key, _TO_BROKER, _encode(names))
+        )
     # Whether brokers create topics at all is not known here: who may not create one sees that there is none.
     return metadata.answer(cluster, request, body, described)
 

@@ -78,7 +78,7 @@ def test_a_thread_that_fails_or_cannot_start_is_no_obstacle(
 def test_a_broker_creates_the_topics_of_a_metadata_request(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = queue.SimpleQueue[tuple[list[int], int, int, bytes]]()
 
-    def keep(brokers: list[Any], api_key: int, version: int, body: bytes) -> None:
+    def keep(_core: Any, brokers: list[Any], api_key: int, version: int, body: bytes) -> None:
         asked.put(([broker.id for broker in brokers], api_key, version, body))
 
     monkeypatch.setattr(metadata, "ask_one", keep)
