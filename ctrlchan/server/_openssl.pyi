@@ -1,3 +1,5 @@
+library_names: tuple[str, ...]
+
 class OpenSslError(Exception): ...
 
 class TlsContextError(ValueError):

@@ -8,6 +8,7 @@ from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport memcpy
 
 import calendar
+import importlib
 import sys
 
 cdef extern from "server/_loop/openssl.h" nogil:
@@ -26,7 +27,7 @@ cdef enum:
     SWITCH_ON = 1
 
 # Names of the libraries in the order in which they are tried.
-_NAMES = ("libssl.3.dylib", "libssl.1.1.dylib") if sys.platform == "darwin" else ("libssl.so.3", "libssl.so.1.1")
+library_names = ("libssl.3.dylib", "libssl.1.1.dylib") if sys.platform == "darwin" else ("libssl.so.3", "libssl.so.1.1")
 
 cdef OpenSsl FUNCTIONS
 cdef bint is_loaded = False
@@ -64,12 +65,12 @@ def _candidates():
     """Return files (None: the program) with libssl in them or below them, and whether they are loaded already."""
     found = []
     try:
-        import _ssl
+        _ssl = importlib.import_module("_ssl")
     except ImportError:
         pass
     else:
         found.append((getattr(_ssl, "__file__", None), False))
-    return found + [(name, True) for name in _NAMES]
+    return found + [(name, True) for name in library_names]
 
 
 def _load(name, is_new, reasons):

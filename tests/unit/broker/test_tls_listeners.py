@@ -1,0 +1,166 @@
+"""Brokers with TLS listeners, and the clients of others: confluent-kafka and kafka-python."""
+
+from __future__ import annotations
+
+import logging
+import os
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer
+
+from ctrlchan import EmbeddedBroker, EmbeddedCluster
+from ctrlchan.errors import ConfigError
+from tests.unit.server.tls_serving import authority_pem, certificate, pem_of
+
+MAP = "PLAINTEXT:PLAINTEXT,SECURE:SSL"
+
+
+def settings(folder: Path) -> dict[str, str]:
+    """Return the settings of a broker with a TLS listener SECURE, which asks clients for certificates."""
+    broker, authority = folder / "broker.pem", folder / "authority.pem"
+    given = pem_of(certificate("broker"))
+    broker.write_text(given["key_pem"] + given["certificate_pem"])
+    authority.write_text(authority_pem())
+    return {
+        "listener.security.protocol.map": MAP,
+        "ssl.keystore.location": str(broker),
+        "ssl.truststore.location": str(authority),
+        "listener.name.secure.ssl.client.auth": "requested",
+        "ssl.principal.mapping.rules": "RULE:^CN=(.*?),.*$/$1/",
+    }
+
+
+@pytest.fixture(scope="module")
+def kafka_python() -> ModuleType:
+    with warnings.catch_warnings():
+        # It reads its schemas through a deprecated function of the standard library.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        import kafka
+
+    logging.getLogger("kafka").setLevel(logging.ERROR)
+    return kafka  # type: ignore[no-any-return]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("tls")
+
+
+@pytest.fixture(scope="module")
+def secured(folder: Path) -> Iterator[EmbeddedCluster]:
+    acls = {
+        "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
+        "super.users": "User:alice;User:ANONYMOUS",
+    }
+    with EmbeddedCluster(
+        1, more_listeners={"SECURE": "localhost:0"}, configs=settings(folder) | acls
+    ) as cluster:
+        for topic in ("large", "other"):
+            cluster.create_topic(topic, partitions=1)
+        yield cluster
+
+
+def client(folder: Path, name: str | None = None) -> dict[str, Any]:
+    """Return the settings of a client of confluent-kafka. ``name``: of its certificate."""
+    found = {"security.protocol": "SSL", "ssl.ca.location": str(folder / "authority.pem")}
+    if name is not None:
+        given = pem_of(certificate(name))
+        found |= {"ssl.certificate.pem": given["certificate_pem"], "ssl.key.pem": given["key_pem"]}
+    return found
+
+
+def test_many_megabytes_through_confluent_kafka(secured: EmbeddedCluster, folder: Path) -> None:
+    common = {"bootstrap.servers": secured.bootstrap_servers_of("SECURE"), **client(folder, "alice")}
+    values = [os.urandom(100_000) for _ in range(100)]
+    producer = Producer(common | {"linger.ms": 5})
+    for value in values:
+        producer.produce("large", value)
+    assert producer.flush(60) == 0
+    consumer = Consumer(common | {"group.id": "g", "auto.offset.reset": "earliest"})
+    consumer.subscribe(["large"])
+    found: list[bytes | None] = []
+    try:
+        while len(found) < len(values):
+            (message,) = consumer.consume(1, 60)
+            assert message.error() is None
+            found.append(message.value())
+    finally:
+        consumer.close()
+    assert found == values
+
+
+def test_kafka_python(secured: EmbeddedCluster, folder: Path, kafka_python: ModuleType) -> None:
+    common = {
+        "bootstrap_servers": secured.bootstrap_servers_of("SECURE"),
+        "security_protocol": "SSL",
+        "ssl_cafile": str(folder / "authority.pem"),
+    }
+    producer = kafka_python.KafkaProducer(**common)
+    assert producer.send("other", b"hello").get(30).offset == 0
+    producer.close()
+    consumer = kafka_python.KafkaConsumer(
+        "other", auto_offset_reset="earliest", consumer_timeout_ms=30_000, **common
+    )
+    assert next(consumer).value == b"hello"
+    consumer.close()
+
+
+def test_acls_know_the_name_in_a_certificate(secured: EmbeddedCluster, folder: Path) -> None:
+    errors: list[Any] = []
+    common = {"bootstrap.servers": secured.bootstrap_servers_of("SECURE"), **client(folder, "mallory")}
+    producer = Producer(common | {"message.timeout.ms": 5000})
+    producer.produce("other", b"no", on_delivery=lambda error, _: errors.append(error))
+    producer.flush(30)
+    assert [error.name() for error in errors] == ["TOPIC_AUTHORIZATION_FAILED"]
+
+
+def test_metadata_and_registration_name_the_listener(folder: Path) -> None:
+    with EmbeddedBroker(
+        1, more_listeners={"SECURE": "localhost:0"}, log_dir=folder / "logs", configs=settings(folder)
+    ) as broker:
+        shown = [(one.listener, one.security_protocol.name) for one in broker.broker.endpoints]
+        assert shown == [("PLAINTEXT", "PLAINTEXT"), ("SECURE", "SSL")]
+
+
+def test_a_listener_that_cannot_be_secured_ends_the_start(tmp_path: Path) -> None:
+    configs = settings(tmp_path) | {"ssl.keystore.location": str(tmp_path / "none.p12")}
+    with pytest.raises(
+        ConfigError, match=r"listener SECURE: ssl\.keystore\.location: .*none\.p12: No such file"
+    ):
+        EmbeddedBroker(
+            1, more_listeners={"SECURE": "localhost:0"}, log_dir=tmp_path / "logs", configs=configs
+        )
+    del configs["ssl.keystore.location"]
+    with pytest.raises(ConfigError, match=r"listener SECURE: SSL needs a certificate"):
+        EmbeddedBroker(
+            1, more_listeners={"SECURE": "localhost:0"}, log_dir=tmp_path / "logs", configs=configs
+        )
+
+
+def test_sasl_over_tls(folder: Path) -> None:
+    """The user's name is that of SASL, whatever certificate the client shows."""
+    sasl = {
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SECURE:SASL_SSL",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.secure.plain.sasl.jaas.config": (
+            'org.apache.kafka.common.security.plain.PlainLoginModule required user_bob="b0b";'
+        ),
+        "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
+        "super.users": "User:bob;User:ANONYMOUS",
+    }
+    with EmbeddedCluster(
+        1, more_listeners={"SECURE": "localhost:0"}, configs=settings(folder) | sasl
+    ) as cluster:
+        cluster.create_topic("topic", partitions=1)
+        errors: list[Any] = []
+        user = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.username": "bob"}
+        common = client(folder, "mallory") | user | {"sasl.password": "b0b", "message.timeout.ms": 20_000}
+        producer = Producer({"bootstrap.servers": cluster.bootstrap_servers_of("SECURE"), **common})
+        producer.produce("topic", b"yes", on_delivery=lambda error, _: errors.append(error))
+        assert producer.flush(30) == 0
+        assert errors == [None]
