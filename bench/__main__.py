@@ -28,6 +28,7 @@ _SUITES: Final = (
     "push",
     "broker",
     "transactions",
+    "security",
     "spark",
     "spark_stores",
     "controller",

@@ -335,6 +335,26 @@ def _broker(benchmarks: list[Benchmark]) -> tuple[Sequence[str], Rows]:
     return headings, rows
 
 
+def _security(benchmarks: list[Benchmark]) -> tuple[Sequence[str], Rows]:
+    headings = (
+        "", "unit", "without ACLs", "reading", "10,000 ACLs", "100,000 ACLs", "without, reading / 100,000",
+    )  # fmt: skip
+    rows = []
+    for one in benchmarks:
+        for what, (unit, figures) in one["figures"].items():
+            repetitions = {"ms": figures}
+            least = next(side for side in ("without", "reading") if side in figures)
+            rows.append(
+                (
+                    what,
+                    unit,
+                    *(_figure(repetitions, side, 2) for side in ("without", "reading", "10,000", "100,000")),
+                    _ratio(repetitions, least, "100,000", 2),
+                )
+            )
+    return headings, rows
+
+
 def _transactions(benchmarks: list[Benchmark]) -> tuple[Sequence[str], Rows]:
     headings = ("", "unit", "Kafka", OURS, "Kafka / ours", "goal")
     rows = []
@@ -438,6 +458,7 @@ _TABLES: Final[Mapping[str, Callable[[list[Benchmark]], tuple[Sequence[str], Row
     "controller": _controller,
     "broker": _broker,
     "transactions": _transactions,
+    "security": _security,
     "clusters": _clusters,
     "clusters_semantics": _clusters_semantics,
     "clusters_first_test": _clusters_first_test,

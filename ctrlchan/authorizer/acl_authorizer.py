@@ -45,6 +45,7 @@ _READ_AGAIN_SECONDS: Final = 0.5
 _STOP_SECONDS: Final = 1.0
 
 _Entries = frozenset[AccessControlEntry]
+_NO_ACLS: Final = VersionedAcls()
 
 
 class AclAuthorizer(Authorizer):
@@ -239,12 +240,17 @@ class AclAuthorizer(Authorizer):
 
     def _put(self, pattern: ResourcePattern, acls: VersionedAcls) -> None:
         """Take the ACLs of a pattern. Requires ``_changing``."""
-        before = self.cache.get(pattern) or VersionedAcls()
-        if acls != before:
-            self.cache.put(pattern, acls)
-        if acls.entries != before.entries:
+        if self._take(pattern, acls):
             _LOG.info("%s: %s has %d ACLs now", self._name, pattern, len(acls.entries))
             self.changed()
+
+    def _take(self, pattern: ResourcePattern, acls: VersionedAcls) -> bool:
+        """Do the same without a line; return whether the entries have changed."""
+        before = self.cache.get(pattern) or _NO_ACLS
+        if acls == before:
+            return False
+        self.cache.put(pattern, acls)
+        return acls.entries != before.entries
 
     def _expired(self) -> None:
         # Called by kazoo's own thread, which must not wait for ZooKeeper.
@@ -284,11 +290,15 @@ class AclAuthorizer(Authorizer):
         self._nodes.watch(self._notified)
         with self._changing:
             gone = set(self.cache.patterns())
+            count = 0
             for pattern, acls in self._nodes.read_all():
                 gone.discard(pattern)
-                self._put(pattern, acls)
+                count += self._take(pattern, acls)
             for pattern in gone:
-                self._put(pattern, VersionedAcls())
+                count += self._take(pattern, _NO_ACLS)
+            if count:
+                _LOG.info("%s: the ACLs of %d resource patterns are others now", self._name, count)
+                self.changed()
 
     def _read_changes(self) -> None:
         patterns = self._nodes.read_changes(self._notified)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache, lru_cache
 from time import monotonic
 from typing import Final
 
@@ -34,6 +35,8 @@ _PATTERN_TYPES: Final = (PatternType.LITERAL, PatternType.PREFIXED)
 _RESOURCE_TYPES: Final = tuple(kind for kind in ResourceType if kind != ResourceType.ANY)
 #: Notifications are deleted when they are so old, in seconds (``ZkNodeChangeNotificationListener``).
 _EXPIRATION: Final = 15 * 60.0
+#: Of so many different nodes the entries are kept.
+_NODES_ALIKE: Final = 4_096
 
 
 class AclNodes:
@@ -146,6 +149,7 @@ def _path(pattern: ResourcePattern) -> str:
     return f"{_parent(pattern.pattern_type, pattern.resource_type)}/{pattern.name}"
 
 
+@cache
 def _parent(pattern_type: PatternType, kind: ResourceType) -> str:
     return paths.acls_of_type(pattern_type.name.lower(), pascal_case(kind))
 
@@ -173,10 +177,16 @@ def _acls(pattern: ResourcePattern, node: Node | None) -> VersionedAcls:
     if node is None:
         return VersionedAcls()
     try:
-        return VersionedAcls(frozenset(_entries(nodes.parse_acls(node.data))), node.version)
+        return VersionedAcls(_parsed(node.data), node.version)
     except MalformedError as error:
         _LOG.error("%s: %s: nobody but super users may use %s", _path(pattern), error, pattern)
         return VersionedAcls(DAMAGED, node.version, is_damaged=True)
+
+
+@lru_cache(_NODES_ALIKE)
+def _parsed(data: bytes) -> frozenset[AccessControlEntry]:
+    """Return the entries of a node's data. Raises MalformedError. Nodes that are alike share them."""
+    return frozenset(_entries(nodes.parse_acls(data)))
 
 
 def _entries(found: Iterable[nodes.AclEntry]) -> Iterator[AccessControlEntry]:

@@ -7,7 +7,8 @@ Source: ``org.apache.kafka.common.acl``, ``org.apache.kafka.common.resource``, `
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Final, NamedTuple, TypeVar
+from functools import cache
+from typing import Any, Final, NamedTuple, TypeVar
 
 __all__ = [
     "ANY_HOST",
@@ -219,4 +220,10 @@ def pascal_case(member: IntEnum) -> str:
 
 def member_of(kind: type[_Member], name: str) -> _Member | None:
     """Return the member with a name in Pascal case, in any case of letters, or None if there is none."""
-    return next((one for one in kind if pascal_case(one).upper() == name.upper()), None)
+    found: _Member | None = _members(kind).get(name.upper())
+    return found
+
+
+@cache
+def _members(kind: type[IntEnum]) -> dict[str, Any]:
+    return {pascal_case(one).upper(): one for one in kind}

@@ -69,6 +69,8 @@ _INT32: Final = range(-(2**31), 2**31)
 _INT64: Final = range(-(2**63), 2**63)
 _MAX_INT16: Final = 2**15 - 1
 _ACL_VERSION: Final = 1
+#: A text of fewer characters needs no further check of its length.
+_SHORT: Final = 1_000
 _BY_PARTITION: Final = ("partitions", "adding_replicas", "removing_replicas")
 #: LISTENER://host:9092, LISTENER://[::1]:9092
 _ENDPOINT: Final = re.compile(r"([^:/]+)://(?:\[([^\]]+)\]|([^:\[\]]+)):([0-9]{1,9})")
@@ -369,6 +371,11 @@ def parse_acls(data: bytes | str) -> list[AclEntry]:
             reasons.append(f"{json_text(one)} is no ACL")
             continue
         names = ("principal", "host", "operation", "permissionType")
+        plain = AclEntry(*(one.get(name) for name in names))
+        if all(type(value) is str and len(value) < _SHORT and value.isascii() for value in plain):
+            # Most are: there are many nodes.
+            found.append(plain)
+            continue
         values = [_text(one, name, reasons) for name in names]
         reasons += [f"no field {name}" for name in names if name not in one]
         found.append(AclEntry(*(value or "" for value in values)))

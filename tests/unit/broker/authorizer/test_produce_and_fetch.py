@@ -36,7 +36,8 @@ LED = ("open", "secret")
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
-    configs = {"num.io.threads": "2", "authorizer.class.name": CLASS}
+    # Retention would delete records with old times on a slow machine.
+    configs = {"num.io.threads": "2", "authorizer.class.name": CLASS, "log.retention.ms": "-1"}
     with EmbeddedBroker(1, log_dir=tmp_path_factory.mktemp("logs"), configs=configs) as started:
         ids = {name: topic_id(name) for name in LED}
         parts = [Part(name, 0, **ALONE) for name in LED]
