@@ -371,10 +371,10 @@ def parse_acls(data: bytes | str) -> list[AclEntry]:
             reasons.append(f"{json_text(one)} is no ACL")
             continue
         names = ("principal", "host", "operation", "permissionType")
-        plain = AclEntry(*(one.get(name) for name in names))
-        if all(type(value) is str and len(value) < _SHORT and value.isascii() for value in plain):
+        texts: list[Any] = [one.get(name) for name in names]
+        if all(type(text) is str and len(text) < _SHORT and text.isascii() for text in texts):
             # Most are: there are many nodes.
-            found.append(plain)
+            found.append(AclEntry(*texts))
             continue
         values = [_text(one, name, reasons) for name in names]
         reasons += [f"no field {name}" for name in names if name not in one]

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import logging
 import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from ctrlchan.authorizer.acl_authorizer import AclAuthorizer
 from ctrlchan.authorizer.acls import (
+    AccessControlEntry,
     AclBinding,
     Operation,
     PatternType,
@@ -364,6 +367,34 @@ def test_changed_is_called_for_other_entries_alone(one: AclAuthorizer) -> None:
     assert len(calls) == 1
     remove(one, FOO)
     assert len(calls) == 2
+
+
+def test_many_changes_of_two_brokers_at_once(start: Start) -> None:
+    """``testHighConcurrencyModificationOfResourceAcls`` and ``testHighConcurrencyDeletionOfResourceAcls``."""
+    brokers = [start(), start()]
+    entries = [allow(READ, f"User:{number}") for number in range(12)]
+
+    def run(change: Callable[[AclAuthorizer, ResourcePattern, AccessControlEntry], None]) -> None:
+        with ThreadPoolExecutor(4) as threads:
+            done = [
+                threads.submit(change, brokers[number % 2], FOO, entry)
+                for number, entry in enumerate(entries)
+            ]
+            for changed in done:
+                changed.result(60)
+
+    run(add)
+    for broker in brokers:
+        wait_until(lambda: entries_of(broker, FOO) == set(entries), what="all are seen")  # noqa: B023
+    run(remove)
+    for broker in brokers:
+        wait_until(lambda: not entries_of(broker, FOO), what="none is left")  # noqa: B023
+
+
+def test_spaces_around_settings(start: Start) -> None:
+    """``testAclConfigWithWhitespace``."""
+    assert may(start(allow_everyone_if_no_acl_found=" true "), READ, FOO)
+    assert not may(start(allow_everyone_if_no_acl_found=" false\t"), READ, FOO)
 
 
 def test_other_servers_by_setting(zookeeper: str, start: Start) -> None:
