@@ -93,7 +93,7 @@ class _TypeAcls:
             if literal is not None:
                 if ANY_NAME in literal:
                     return names
-                found |= names & literal
+                found = found | names & literal if found else names & literal
             prefixed = self.prefixed_names.get(probe)
             if prefixed is not None:
                 prefixes.append(prefixed)
@@ -199,7 +199,8 @@ class AclCache:
             if self._allows_without_acls:
                 allowed |= {name for name in wanted - allowed if not acls.matching(name)}
             denying = _probes(principal, host, (operation, Operation.ALL), Permission.DENY)
-            return allowed - acls.named(allowed, denying)
+            denied = acls.named(allowed, denying)
+            return allowed - denied if denied else allowed
 
     def is_any_allowed(self, principal: str, host: str, operation: Operation, kind: ResourceType) -> bool:
         """Return whether the ACLs allow an operation on any resource of a type.

@@ -150,7 +150,10 @@ class Access:
     def allowed(
         self, operation: Operation, kind: ResourceType, names: Iterable[str], *, logs: bool = True
     ) -> Container[str]:
-        """Return those of the names for which the operation is allowed. A name may come several times."""
+        """Return those of the names for which the operation is allowed.
+
+        A name may come several times; a dictionary has how often.
+        """
         return _ALL_NAMES
 
     def operations(self, kind: ResourceType, name: str) -> int:
@@ -228,7 +231,7 @@ class AuthorizedAccess(Access):
     def allowed(
         self, operation: Operation, kind: ResourceType, names: Iterable[str], *, logs: bool = True
     ) -> Container[str]:
-        counts = Counter(names)
+        counts: dict[str, int] = names if isinstance(names, dict) else Counter(names)
         try:
             together = self.authorizer.allowed_names(
                 self.requester, operation, kind, counts, logs_denied=logs

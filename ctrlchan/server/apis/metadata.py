@@ -107,7 +107,7 @@ def described(core: ClusterCore, request: Request, body: MetadataRequest) -> Con
             known = (core.metadata.topic_name(topic_id) for topic_id in ids)
             asked = known if ids else (name for _, name in body.topics)
             names = [name for name in asked if name is not None]
-    return request.access.allowed(*DESCRIBE_TOPIC, dict.fromkeys(names), logs=body.topics is not None)
+    return request.access.allowed(*DESCRIBE_TOPIC, dict.fromkeys(names, 1), logs=body.topics is not None)
 
 
 def creatable(access: Access, missing: Sequence[str]) -> Container[str]:
