@@ -50,6 +50,7 @@ from ctrlchan.server.api import Api
 from ctrlchan.server.handler_pool import HandlerPool
 from ctrlchan.server.request_handler import RequestHandler
 from ctrlchan.server.security.listener import sasl_listener
+from ctrlchan.server.security.sasl_server import SaslListener
 from ctrlchan.server.security.scram_users import ScramUsers
 from ctrlchan.server.socket_server import Listener, SocketServer
 from ctrlchan.state import Broker, Endpoint, SecurityProtocol
@@ -209,10 +210,20 @@ class BrokerServer:
                 config_store=self._config_store,
                 decisions=decisions,
             )
-            self._listen(listeners, settings, apis, authorizer)
+            sasl = self._make_sasl(listeners, cleanup)
+            self._listen(listeners, settings, apis, authorizer, sasl)
             cleanup.callback(self._stop_serving)
             self._cleanup = cleanup.pop_all()
         return node.broker
+
+    def _make_sasl(self, listeners: Sequence[Listener], cleanup: ExitStack) -> dict[str, SaslListener]:
+        """Return the SASL of each listener that has it, by name. Raises ConfigError."""
+        found = {}
+        for one in listeners:
+            if one.security.mechanisms:
+                found[one.name] = sasl_listener(one.name, one.security, self._scram_users.find)
+                cleanup.callback(found[one.name].close)
+        return found
 
     def _make_authorizer(self, session: ZooKeeperSession | None, cleanup: ExitStack) -> Authorizer | None:
         """Return the authorizer that the settings name. Raises ConfigError, ZooKeeperError."""
@@ -328,15 +339,11 @@ class BrokerServer:
         settings: BrokerSettings,
         apis: Mapping[int, Api[StoringCore]],
         authorizer: Authorizer | None,
+        sasl: Mapping[str, SaslListener],
     ) -> None:
         """Bind the ports, and give the node its endpoints. Raises OSError."""
         node = self.node
         self._handler = RequestHandler(self.core, apis, self.core.lock, authorizer=authorizer)
-        sasl = {
-            one.name: sasl_listener(one.name, one.security, self._scram_users.find)
-            for one in listeners
-            if one.security.mechanisms
-        }
         self.server = SocketServer(listeners, settings.server, self.hot, sasl)
         self.pool = HandlerPool(
             node.id, self.server.requests, self._handler.serve_left, settings.requests.handler_threads

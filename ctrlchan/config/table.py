@@ -427,6 +427,20 @@ SASL_MECHANISM_INTER_BROKER_PROTOCOL = _security(
     "sasl.mechanism.inter.broker.protocol", STRING, "GSSAPI", per_listener=False
 )
 SASL_KERBEROS_SERVICE_NAME = _security("sasl.kerberos.service.name", STRING)
+SASL_OAUTHBEARER_CLOCK_SKEW_SECONDS = _security("sasl.oauthbearer.clock.skew.seconds", INT, "30", least=0)
+SASL_OAUTHBEARER_EXPECTED_AUDIENCE = _security("sasl.oauthbearer.expected.audience", LIST)
+SASL_OAUTHBEARER_EXPECTED_ISSUER = _security("sasl.oauthbearer.expected.issuer", STRING)
+SASL_OAUTHBEARER_JWKS_ENDPOINT_REFRESH_MS = _security(
+    "sasl.oauthbearer.jwks.endpoint.refresh.ms", LONG, "3600000", least=1
+)
+SASL_OAUTHBEARER_JWKS_ENDPOINT_RETRY_BACKOFF_MAX_MS = _security(
+    "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms", LONG, "10000", least=1
+)
+SASL_OAUTHBEARER_JWKS_ENDPOINT_RETRY_BACKOFF_MS = _security(
+    "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms", LONG, "100", least=1
+)
+SASL_OAUTHBEARER_JWKS_ENDPOINT_URL = _security("sasl.oauthbearer.jwks.endpoint.url", STRING)
+SASL_OAUTHBEARER_SUB_CLAIM_NAME = _security("sasl.oauthbearer.sub.claim.name", STRING, "sub")
 SASL_OAUTHBEARER_TOKEN_ENDPOINT_URL = _security("sasl.oauthbearer.token.endpoint.url", STRING)
 SASL_SERVER_MAX_RECEIVE_SIZE = _security("sasl.server.max.receive.size", INT, "524288", per_listener=False)
 SSL_CIPHER_SUITES = _security("ssl.cipher.suites", LIST)

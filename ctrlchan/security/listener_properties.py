@@ -15,6 +15,7 @@ from ctrlchan.security.jaas import parse_jaas_config, parse_jaas_file
 from ctrlchan.security.listener_security import ClientAuth, ListenerSecurity
 from ctrlchan.security.principal_rules import DEFAULT_RULES, PrincipalRules
 from ctrlchan.security.settings import TlsSettings
+from ctrlchan.security.token_settings import SignedTokenSettings
 
 __all__ = ["CLIENT_LOGIN_MODULES", "LOGIN_MODULES", "ListenerProperties", "listener_security"]
 
@@ -185,6 +186,7 @@ def listener_security(properties: ListenerProperties, protocol: SecurityProtocol
     mechanisms: tuple[str, ...] = ()
     users: dict[str, str] = {}
     token_options: dict[str, str] | None = None
+    signed_tokens: SignedTokenSettings | None = None
     max_reauth_ms: dict[str, int] = {}
     if protocol.name.startswith("SASL"):
         setting = table.SASL_ENABLED_MECHANISMS
@@ -202,6 +204,7 @@ def listener_security(properties: ListenerProperties, protocol: SecurityProtocol
             }
         found = properties.jaas_options("OAUTHBEARER") if "OAUTHBEARER" in mechanisms else None
         token_options = None if found is None else found[1]
+        signed_tokens = _signed_tokens(properties) if "OAUTHBEARER" in mechanisms else None
         for mechanism in mechanisms:
             max_reauth_ms[mechanism] = (
                 properties.value_of_mechanism(table.CONNECTIONS_MAX_REAUTH_MS, mechanism) or 0
@@ -215,6 +218,7 @@ def listener_security(properties: ListenerProperties, protocol: SecurityProtocol
             mechanisms=mechanisms,
             users=users,
             token_options=token_options,
+            signed_tokens=signed_tokens,
             max_reauth_ms=max_reauth_ms,
         )
     except ConfigError as problem:
@@ -230,6 +234,29 @@ def _principal_rules(properties: ListenerProperties) -> PrincipalRules:
         return PrincipalRules(text)
     except ConfigError as problem:
         properties.refuse(key, str(problem))
+
+
+def _signed_tokens(properties: ListenerProperties) -> SignedTokenSettings | None:
+    """Return how signed tokens are validated, or None if no keys are named."""
+
+    def value(setting: Setting[_T]) -> _T:
+        text = properties.value(setting.name)
+        return setting.value if text is None else setting.parse(text)
+
+    url = properties.value(table.SASL_OAUTHBEARER_JWKS_ENDPOINT_URL.name)
+    if url is None:
+        return None
+    audience = properties.value(table.SASL_OAUTHBEARER_EXPECTED_AUDIENCE.name)
+    return SignedTokenSettings(
+        jwks_url=url,
+        refresh_ms=value(table.SASL_OAUTHBEARER_JWKS_ENDPOINT_REFRESH_MS),
+        retry_backoff_ms=value(table.SASL_OAUTHBEARER_JWKS_ENDPOINT_RETRY_BACKOFF_MS),
+        retry_backoff_max_ms=value(table.SASL_OAUTHBEARER_JWKS_ENDPOINT_RETRY_BACKOFF_MAX_MS),
+        clock_skew_seconds=value(table.SASL_OAUTHBEARER_CLOCK_SKEW_SECONDS),
+        audience=() if audience is None else tuple(table.SASL_OAUTHBEARER_EXPECTED_AUDIENCE.parse(audience)),
+        issuer=properties.value(table.SASL_OAUTHBEARER_EXPECTED_ISSUER.name),
+        subject_claim=value(table.SASL_OAUTHBEARER_SUB_CLAIM_NAME),
+    )
 
 
 def _client_auth(properties: ListenerProperties, protocol: SecurityProtocol) -> ClientAuth:

@@ -11,6 +11,7 @@ from ctrlchan.errors import ConfigError
 from ctrlchan.protocol import SecurityProtocol
 from ctrlchan.security.principal_rules import DEFAULT_RULES, PrincipalRules
 from ctrlchan.security.settings import MECHANISMS, TlsSettings
+from ctrlchan.security.token_settings import SignedTokenSettings
 
 __all__ = ["ClientAuth", "ListenerSecurity"]
 
@@ -42,6 +43,7 @@ class ListenerSecurity:
       its users in ZooKeeper, below ``/config/users``; on a controller these are users of SCRAM, too.
     - ``token_options`` (none): how tokens of OAUTHBEARER are validated (``unsecuredValidator…`` options of
       ``OAuthBearerLoginModule``). Without a login module there is no OAUTHBEARER.
+    - ``signed_tokens`` (none): tokens of OAUTHBEARER are signed (``sasl.oauthbearer.*``).
     - ``max_reauth_ms`` (none): for how many milliseconds a session lasts, by mechanism; 0: for ever
       (``connections.max.reauth.ms``). Of brokers that store records.
     """
@@ -53,6 +55,7 @@ class ListenerSecurity:
     users: Mapping[str, str] = field(default_factory=dict, repr=False)
     token_options: Mapping[str, str] | None = field(default=None, repr=False)
     max_reauth_ms: Mapping[str, int] = field(default_factory=dict)
+    signed_tokens: SignedTokenSettings | None = None
 
     def __post_init__(self) -> None:
         try:

@@ -7,9 +7,12 @@ from collections.abc import Callable
 from typing import Final
 
 from ctrlchan.security.listener_security import ListenerSecurity
+from ctrlchan.server.security.jwks import open_keys
 from ctrlchan.server.security.mechanisms import mechanisms
+from ctrlchan.server.security.oauthbearer import ValidateToken
 from ctrlchan.server.security.sasl_server import SaslListener, wall_clock_ms
 from ctrlchan.server.security.scram_credentials import ScramCredential
+from ctrlchan.server.security.signed_tokens import SignedTokens
 from ctrlchan.server.security.unsecured_tokens import UnsecuredTokens
 
 __all__ = ["sasl_listener"]
@@ -26,9 +29,13 @@ def sasl_listener(
 
     ``find_credential``: (mechanism, user name) → credential for SCRAM.
     """
-    validate = None
-    if security.token_options is not None:
+    validate: ValidateToken | None = None
+    close: Callable[[], None] | None = None
+    if security.signed_tokens is not None:
+        keys = open_keys(security.signed_tokens)
+        validate, close = SignedTokens(security.signed_tokens, keys), keys.close
+    elif security.token_options is not None:
         validate = UnsecuredTokens(security.token_options, wall_clock_ms)
         _LOG.warning("listener %s: OAUTHBEARER takes tokens that nobody has signed: only for tests", name)
     made = mechanisms(security.mechanisms, security.users.get, find_credential, validate)
-    return SaslListener(made, security.max_reauth_ms)
+    return SaslListener(made, security.max_reauth_ms, close=close)

@@ -71,7 +71,8 @@ class SaslListener:
 
     ``mechanisms``: what begins an exchange, by the name of the mechanism (``sasl.enabled.mechanisms``).
     ``max_session_ms``: how long a session may last, by mechanism; 0 or none: for ever
-    (``connections.max.reauth.ms``). ``now_ms``: milliseconds since 1970.
+    (``connections.max.reauth.ms``). ``now_ms``: milliseconds since 1970. ``close``: ends what the mechanisms
+    have started, if they have.
     """
 
     def __init__(
@@ -79,11 +80,18 @@ class SaslListener:
         mechanisms: Mapping[str, NewMechanism],
         max_session_ms: Mapping[str, int] | None = None,
         now_ms: Callable[[], int] = wall_clock_ms,
+        close: Callable[[], None] | None = None,
     ) -> None:
+        self._close = close
         self.names = tuple(sorted(mechanisms, key=MECHANISMS.index))
         self.mechanisms = dict(mechanisms)
         self.max_session_ms = dict(max_session_ms or {})
         self.now_ms = now_ms
+
+    def close(self) -> None:
+        """End what the mechanisms have started."""
+        if self._close is not None:
+            self._close()
 
     def session_ms(self, mechanism: str, expires_ms: int | None) -> int | None:
         """Return how long a session that begins now lasts, or None if it has no end.
