@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from prometheus_client.core import CounterMetricFamily, Metric
 
+from ctrlchan.protocol import SecurityProtocol
 from ctrlchan.server.socket_server import ProcessorCounters
 
 if TYPE_CHECKING:
@@ -36,13 +37,25 @@ _COUNTERS: Final = (
 def collect(server: BrokerServer) -> Iterator[Metric]:
     """Yield the metrics as of now."""
     sockets = server.server
+    protocols = {one.listener: one.security_protocol for one in server.node.broker.endpoints}
     processors, _ = sockets.counters()
     rows = list(_with_listeners(list(sockets.ports), processors))
     for name, text, field in _COUNTERS:
         family = CounterMetricFamily(f"{_PREFIX}{name}", text, labels=("listener", "networkprocessor"))
         for listener, number, counters in rows:
-            family.add_metric((listener, str(number)), getattr(counters, field))
+            value = _value(counters, field, protocols[listener])
+            family.add_metric((listener, str(number)), value)
         yield family
+
+
+def _value(counters: ProcessorCounters, field: str, protocol: SecurityProtocol) -> int:
+    """Return a counter; as in Kafka a handshake of TLS counts, where it fails and where no SASL follows."""
+    value: int = getattr(counters, field)
+    if field == "authentications_failed":
+        return value + counters.failed_handshakes
+    if field == "authenticated" and protocol is SecurityProtocol.SSL:
+        return value + counters.handshakes
+    return value
 
 
 def _with_listeners(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import warnings
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,7 +17,7 @@ from confluent_kafka import Consumer, Producer
 
 from ctrlchan import EmbeddedBroker, EmbeddedCluster
 from ctrlchan.errors import ConfigError
-from tests.unit.server.tls_serving import authority_pem, certificate, pem_of
+from tests.unit.server.tls_serving import authority_pem, certificate, client_context, pem_of
 
 MAP = "PLAINTEXT:PLAINTEXT,SECURE:SSL"
 
@@ -119,12 +121,36 @@ def test_acls_know_the_name_in_a_certificate(secured: EmbeddedCluster, folder: P
     assert [error.name() for error in errors] == ["TOPIC_AUTHORIZATION_FAILED"]
 
 
-def test_metadata_and_registration_name_the_listener(folder: Path) -> None:
+def counted(broker: EmbeddedBroker, name: str) -> dict[str, float]:
+    """Return a metric by listener."""
+    return {
+        sample.labels["listener"]: sample.value
+        for family in broker.metrics.collect()
+        if family.name == f"kafka_server_socket_server_metrics_{name}"
+        for sample in family.samples
+    }
+
+
+def test_the_broker_and_its_metrics_name_the_listener(folder: Path) -> None:
     with EmbeddedBroker(
         1, more_listeners={"SECURE": "localhost:0"}, log_dir=folder / "logs", configs=settings(folder)
     ) as broker:
         shown = [(one.listener, one.security_protocol.name) for one in broker.broker.endpoints]
         assert shown == [("PLAINTEXT", "PLAINTEXT"), ("SECURE", "SSL")]
+        port = broker.broker.endpoints[1].port
+        context = client_context()
+        for _ in range(3):
+            with context.wrap_socket(
+                socket.create_connection(("localhost", port)), server_hostname="localhost"
+            ) as tls:
+                tls.sendall(bytes.fromhex("0000000a00120000000000010000"))
+                assert tls.recv(4)
+        # Bytes that were not read make a reset of the end.
+        with socket.create_connection(("localhost", port)) as raw, suppress(ConnectionResetError):
+            raw.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            assert raw.recv(1) == b""
+        assert counted(broker, "successful_authentication") == {"PLAINTEXT": 0, "SECURE": 3}
+        assert counted(broker, "failed_authentication") == {"PLAINTEXT": 0, "SECURE": 1}
 
 
 def test_a_listener_that_cannot_be_secured_ends_the_start(tmp_path: Path) -> None:
