@@ -77,6 +77,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--kafka-brokers", type=int, metavar="NUMBER", help="Brokers of the fixture kafka_cluster (1)."
     )
+    group.addoption(
+        "--kafka-security",
+        metavar="PROTOCOL",
+        help="Security protocol of the fixture kafka_cluster: SSL, SASL_PLAINTEXT or SASL_SSL.",
+    )
+    parser.addini("kafka_security", "Security protocol of the fixture kafka_cluster.", default="")
+    parser.addini(
+        "kafka_users",
+        "Users of the fixture kafka_cluster with security, one NAME=PASSWORD on each line.",
+        type="linelist",
+        default=[],
+    )
     parser.addini("kafka_brokers", "Brokers of the fixture kafka_cluster.", default="1")
     parser.addini(
         "kafka_configs",
@@ -117,9 +129,11 @@ def kafka_cluster_factory(request: pytest.FixtureRequest) -> Iterator[KafkaClust
 
 
 @pytest.fixture(scope="session")
-def kafka_cluster_shared(kafka_cluster_factory: KafkaClusterFactory) -> Iterator[EmbeddedCluster]:
+def kafka_cluster_shared(
+    request: pytest.FixtureRequest, kafka_cluster_factory: KafkaClusterFactory
+) -> Iterator[EmbeddedCluster]:
     """Return the cluster that all tests of the session share. Faults of one test may reach another."""
-    with kafka_cluster_factory() as cluster:
+    with kafka_cluster_factory(**_security(request.config)) as cluster:
         yield cluster
 
 
@@ -183,10 +197,26 @@ def _settings(config: pytest.Config) -> tuple[int, dict[str, str]]:
         if not text.isdigit():
             raise pytest.UsageError(f"kafka_brokers = {text}: not a number")
         brokers = int(text)
-    configs = {}
-    for line in config.getini("kafka_configs"):
+    return brokers, _pairs(config, "kafka_configs")
+
+
+def _security(config: pytest.Config) -> dict[str, Any]:
+    """Return the arguments that secure the cluster. Raises UsageError for users without security."""
+    protocol = config.getoption("kafka_security") or config.getini("kafka_security")
+    users = _pairs(config, "kafka_users")
+    if not protocol:
+        if users:
+            raise pytest.UsageError("kafka_users: only with kafka_security")
+        return {}
+    return {"security": protocol, "users": users or None}
+
+
+def _pairs(config: pytest.Config, setting: str) -> dict[str, str]:
+    """Return the NAME=VALUE lines of a setting. Raises UsageError for another line."""
+    found = {}
+    for line in config.getini(setting):
         name, equals, value = line.partition("=")
         if not equals:
-            raise pytest.UsageError(f"kafka_configs: {line!r} is not NAME=VALUE")
-        configs[name.strip()] = value.strip()
-    return brokers, configs
+            raise pytest.UsageError(f"{setting}: {line!r} is not NAME=VALUE")
+        found[name.strip()] = value.strip()
+    return found

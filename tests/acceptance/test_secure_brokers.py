@@ -26,7 +26,7 @@ TIMEOUT = 120.0
 USER, PASSWORD = "broker", "s3cret of brokers"
 LISTENER = "INTERNAL"
 #: Security protocol of the brokers' listener -> mechanism.
-PROTOCOLS = {"SASL_PLAINTEXT": "PLAIN", "SSL": "", "SASL_SSL": "SCRAM-SHA-512"}
+PROTOCOLS = {"SASL_PLAINTEXT": "PLAIN", "SASL_SSL": "SCRAM-SHA-512"}
 #: Milliseconds after which a broker has to authenticate again.
 SESSION = "4000"
 
@@ -173,21 +173,16 @@ def read_committed(rig: KafkaRig, topic: str, wanted: set[bytes]) -> None:
 
 def test_why_a_broker_is_refused_is_in_its_log_until_it_is_mended(cluster: ControlledCluster) -> None:
     rig = cluster.rig
-    protocol = rig.protocol_of(LISTENER)
-    mechanism = PROTOCOLS[protocol]
-    if mechanism:
-        key = f"listener.name.{LISTENER.lower()}.{mechanism.lower()}.sasl.jaas.config"
-        wrong, reason = {key: login(mechanism, "wr0ng")}, "authentication failed"
-    else:
-        # Certificates of another authority.
-        (rig.folder / "other").mkdir()
-        wrong, reason = inter_broker_properties(protocol, rig.folder / "other"), "certificate is refused"
+    mechanism = PROTOCOLS[rig.protocol_of(LISTENER)]
+    key = f"listener.name.{LISTENER.lower()}.{mechanism.lower()}.sasl.jaas.config"
     cluster.create_topic("mended", [[1, OURS]])
     rig.kill_broker(OURS)
-    rig.restart_broker(OURS, properties=wrong)
+    rig.restart_broker(OURS, properties={key: login(mechanism, "wr0ng")})
 
     def says_why() -> bool:
-        return any("from leader 1" in line and reason in line for line in rig.log_lines(OURS))
+        return any(
+            "from leader 1" in line and "authentication failed" in line for line in rig.log_lines(OURS)
+        )
 
     wait_until(says_why, timeout=TIMEOUT, what="the follower says why")
     assert not [line for line in rig.log_lines(OURS) if "wr0ng" in line or PASSWORD in line]

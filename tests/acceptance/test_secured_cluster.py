@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer
 
 from ctrlchan import Acl, EmbeddedCluster
+from tests.kafka.jars import java_command
 from tests.kafka.waiting import wait_until
 
 with warnings.catch_warnings():
@@ -81,6 +84,18 @@ def test_kafka_python(cluster: EmbeddedCluster) -> None:
         assert any(message.value == b"of kafka-python" for message in consumer)
     finally:
         consumer.close()
+
+
+def test_java(kafka_jars_ready: None, cluster: EmbeddedCluster, tmp_path: Path) -> None:
+    settings = cluster.client_settings("java", user="alice")
+    file = tmp_path / "client.properties"
+    file.write_text("".join(f"{key}={value}\n".replace("\\", "\\\\") for key, value in settings.items()))
+    command = java_command(
+        "org.apache.kafka.tools.TopicCommand",
+        *("--bootstrap-server", cluster.bootstrap_servers, "--command-config", str(file), "--list"),
+    )
+    listed = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert listed.stdout.split() == [TOPIC], listed.stdout + listed.stderr
 
 
 def test_what_is_not_allowed_is_refused_until_it_is(cluster: EmbeddedCluster) -> None:

@@ -54,10 +54,11 @@ def test_no_fault_is_left(kafka_cluster):
 SHOWN = re.findall(r"```\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)[0]
 
 
-def run_tests(folder: Path, tests: str) -> subprocess.CompletedProcess[str]:
-    """Run tests in a process of their own."""
+def run_tests(folder: Path, tests: str, more: str = "") -> subprocess.CompletedProcess[str]:
+    """Run tests in a process of their own. ``more``: lines of the ini file."""
     (folder / "test_orders.py").write_text(tests)
-    (folder / "pytest.ini").write_text("[pytest]\nkafka_brokers = 1\nkafka_configs = num.partitions=2\n")
+    ini = "[pytest]\nkafka_brokers = 1\nkafka_configs = num.partitions=2\n"
+    (folder / "pytest.ini").write_text(ini + more)
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "ctrlchan.testing.plugin", "-p", "no:cacheprovider"],
         cwd=folder,
@@ -87,6 +88,45 @@ def test_settings_that_are_not_valid(settings: dict[str, Any], message: str) -> 
     config: Any = SimpleNamespace(getoption=lambda _: None, getini=given.get)
     with pytest.raises(pytest.UsageError, match=re.escape(message)):
         plugin._settings(config)
+
+
+SECURED = """
+from confluent_kafka import Producer
+
+
+def test_produce(kafka_cluster, kafka_topic):
+    failed = []
+    producer = Producer(kafka_cluster.client_settings(user="alice"))
+    producer.produce(kafka_topic, b"1", on_delivery=lambda error, _: failed.append(error))
+    producer.flush(60)
+    assert failed == [None]
+"""
+
+
+def test_a_secured_cluster(tmp_path: Path) -> None:
+    run = run_tests(tmp_path, SECURED, "kafka_security = SASL_PLAINTEXT\nkafka_users =\n  alice=a = b\n")
+    assert "1 passed" in run.stdout, run.stdout + run.stderr
+
+
+@pytest.mark.parametrize(
+    ("option", "ini", "found"),
+    [
+        (None, {}, {}),
+        (None, {"kafka_security": "SSL"}, {"security": "SSL", "users": None}),
+        ("SASL_SSL", {"kafka_users": ["a=b=c"]}, {"security": "SASL_SSL", "users": {"a": "b=c"}}),
+    ],
+)
+def test_security(option: str | None, ini: dict[str, Any], found: dict[str, Any]) -> None:
+    given = {"kafka_security": "", "kafka_users": []} | ini
+    config: Any = SimpleNamespace(getoption=lambda _: option, getini=given.get)
+    assert plugin._security(config) == found
+
+
+def test_users_without_security() -> None:
+    given = {"kafka_security": "", "kafka_users": ["a=b"]}
+    config: Any = SimpleNamespace(getoption=lambda _: None, getini=given.get)
+    with pytest.raises(pytest.UsageError, match="kafka_users: only with kafka_security"):
+        plugin._security(config)
 
 
 def test_the_plugin_alone_imports_no_cluster() -> None:
