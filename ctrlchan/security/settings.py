@@ -16,7 +16,6 @@ __all__ = [
     "GSSAPI",
     "MECHANISMS",
     "OAUTHBEARER",
-    "SCRAM",
     "SaslSettings",
     "TlsSettings",
     "TokenSettings",
@@ -28,9 +27,6 @@ GSSAPI: Final = "GSSAPI"
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 #: All that a client can authenticate with.
 CLIENT_MECHANISMS: Final = (*MECHANISMS, OAUTHBEARER, GSSAPI)
-
-#: The library for SCRAM, imported only where it is used.
-SCRAM: Final = "scramp"
 
 #: No connection may use an older version.
 _TLS_VERSIONS: Final = ("TLSv1.2", "TLSv1.3")
@@ -195,7 +191,7 @@ class SaslSettings:
     @property
     def package(self) -> str | None:
         """The package that the mechanism needs, or None."""
-        return {"SCRAM-SHA-256": SCRAM, "SCRAM-SHA-512": SCRAM, GSSAPI: "gssapi"}.get(self.mechanism)
+        return "gssapi" if self.mechanism == GSSAPI else None
 
 
 def _refuse(reason: str) -> NoReturn:

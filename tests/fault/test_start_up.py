@@ -27,7 +27,7 @@ IMPORTED = (
     "multiprocess",
     "dill",
     "ssl",
-    "scramp",
+    "hmac",
 )
 
 _PROGRAM = """

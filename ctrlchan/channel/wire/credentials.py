@@ -33,8 +33,11 @@ class Credentials:
     def modules(self) -> list[str]:
         """Return the names of the modules that a sender imports for them."""
         found = [] if self.tls is None else ["ctrlchan.channel.senders.tls"]
-        package = None if self.sasl is None else self.sasl.package
-        return found if package is None else [*found, package]
+        if self.sasl is None:
+            return found
+        if self.sasl.mechanism.startswith("SCRAM"):
+            found.append("ctrlchan.security.scram_client")
+        return found if self.sasl.package is None else [*found, self.sasl.package]
 
     def to_json(self) -> bytes:
         """Return them as the bytes that follow a CREDENTIALS command."""
