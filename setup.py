@@ -106,8 +106,10 @@ replica_parts = [
     "ctrlchan/broker/replica/_partition_state.pxd",
     "ctrlchan/broker/replica/_partitions.pxd",
 ]
+quota_parts = [*c_parts, "ctrlchan/server/_rates.pxd", "ctrlchan/broker/quota/_client_quotas.pxd"]
 handler_parts = [
     *replica_parts,
+    *quota_parts,
     "ctrlchan/server/_cursor.pxd",
     "ctrlchan/broker/_decisions.pxd",
     "ctrlchan/broker/handlers/_hot.pxd",
@@ -145,6 +147,7 @@ if not CHANNEL_ONLY:
         extension("ctrlchan.server._processor", server_parts, trace=False),
         extension("ctrlchan.server._openssl", server_parts, trace=False),
         extension("ctrlchan.broker.metadata._snapshot", metadata_parts, trace=False),
+        extension("ctrlchan.broker.quota._client_quotas", quota_parts, trace=False),
         extension("ctrlchan.broker._decisions", [*c_parts, "ctrlchan/broker/_decisions.pxd"], trace=False),
         *(
             extension(f"ctrlchan.broker.replica.{name}", replica_parts, trace=False)

@@ -37,6 +37,9 @@ from ctrlchan.broker.metadata.hosted_replicas import HostedReplicas
 from ctrlchan.broker.metadata.published_metadata import PublishedMetadata
 from ctrlchan.broker.node import BrokerNode
 from ctrlchan.broker.producer_ids import ProducerIds, random_block
+from ctrlchan.broker.quota._client_quotas import ClientQuotas
+from ctrlchan.broker.quota.entities import QuotaEntities
+from ctrlchan.broker.quota.requests import RequestQuotas
 from ctrlchan.broker.replica._partitions import PartitionTable
 from ctrlchan.broker.replica.isr_updates import IsrUpdates
 from ctrlchan.broker.replica.replica_manager import ReplicaManager
@@ -145,12 +148,19 @@ class BrokerServer:
             lock = threading.RLock()
             metadata = PublishedMetadata(node.cluster_id, forwarding_id=None if session is None else node.id)
             log_configs = LogConfigs(node.id, node.configs, lock)
+            quotas = ClientQuotas(
+                samples=settings.quotas.samples,
+                window_seconds=settings.quotas.window_seconds,
+                mutation_samples=settings.quotas.mutation_samples,
+                mutation_window_seconds=settings.quotas.mutation_window_seconds,
+            )
             if session is not None:
                 self._config_store = BrokerConfigs(
                     log_configs,
                     session,
                     lambda name: metadata.snapshot.has_topic(name),
                     self._scram_users,
+                    QuotaEntities(node.id, quotas, lambda _rates: None),
                 )
                 self._config_store.start()
                 cleanup.callback(self._config_store.stop)
@@ -189,7 +199,7 @@ class BrokerServer:
                 self.produce.authorize_with(decisions)
                 self.fetch.authorize_with(decisions)
                 authorizer.changed = decisions.forget
-            self.hot = BrokerHandler([self.produce, self.fetch])
+            self.hot = BrokerHandler([self.produce, self.fetch], quotas)
             apis = storing_apis(
                 forwards=controller is not None, alters_configs=self._config_store is not None
             )
@@ -209,6 +219,7 @@ class BrokerServer:
                 controller=controller,
                 config_store=self._config_store,
                 decisions=decisions,
+                quotas=quotas,
             )
             sasl = self._make_sasl(listeners, cleanup)
             self._listen(listeners, settings, apis, authorizer, sasl)
@@ -343,13 +354,15 @@ class BrokerServer:
     ) -> None:
         """Bind the ports, and give the node its endpoints. Raises OSError."""
         node = self.node
-        self._handler = RequestHandler(self.core, apis, self.core.lock, authorizer=authorizer)
+        limits = RequestQuotas(self.core.quotas)
+        self._handler = RequestHandler(self.core, apis, self.core.lock, authorizer=authorizer, limits=limits)
         self.server = SocketServer(listeners, settings.server, self.hot, sasl)
         self.pool = HandlerPool(
             node.id, self.server.requests, self._handler.serve_left, settings.requests.handler_threads
         )
         if self.core.decisions is not None:
             self.server.threads.identify = partial(_identity_of, self.core.decisions)
+        self.server.threads.number_user = limits.number_user
         self.hot.attach(self.server.threads)
         node.endpoint, *more = map(self._with_port, node.broker.endpoints)
         node.more_endpoints = tuple(more)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ctrlchan.broker.log.manager import LogManager
     from ctrlchan.broker.metadata.published_metadata import PublishedMetadata
     from ctrlchan.broker.producer_ids import ProducerIds
+    from ctrlchan.broker.quota._client_quotas import ClientQuotas
     from ctrlchan.broker.replica._partitions import PartitionTable
     from ctrlchan.broker.replica.replica_manager import ReplicaManager
 
@@ -44,6 +45,7 @@ class StoringCore(BrokerCore):
     transactions: TransactionService
     producer_ids: ProducerIds
     faults: Faults
+    quotas: ClientQuotas
     controller: ControllerClient | None = None
     config_store: BrokerConfigs | None = None
     decisions: Decisions | None = None

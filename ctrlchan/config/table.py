@@ -251,6 +251,8 @@ TRANSACTIONAL_ID_EXPIRATION_MS = _more("transactional.id.expiration.ms", INT, "6
 ALLOW_EVERYONE_IF_NO_ACL_FOUND = _unshown("allow.everyone.if.no.acl.found", BOOLEAN, "false")
 AUTHORIZER_ZOOKEEPER_SESSION_TIMEOUT_MS = _unshown("authorizer.zookeeper.session.timeout.ms", INT, least=1)
 AUTHORIZER_ZOOKEEPER_URL = _unshown("authorizer.zookeeper.url", STRING, "")
+CONTROLLER_QUOTA_WINDOW_NUM = _unshown("controller.quota.window.num", INT, "11", least=1)
+CONTROLLER_QUOTA_WINDOW_SIZE_SECONDS = _unshown("controller.quota.window.size.seconds", INT, "1", least=1)
 #: No setting of Kafka's: a switch for what is stricter here (KAFKA-17754).
 CTRLCHAN_TRANSACTION_LATE_END_REFUSE = _unshown("ctrlchan.transaction.late.end.refuse", BOOLEAN, "true")
 INTER_BROKER_LISTENER_NAME = _unshown("inter.broker.listener.name", STRING)
@@ -261,6 +263,8 @@ _described_only(_unshown("offsets.topic.compression.codec", INT, "0"))
 PRODUCER_ID_EXPIRATION_CHECK_INTERVAL_MS = _unshown(
     "producer.id.expiration.check.interval.ms", INT, "600000", least=1
 )
+QUOTA_WINDOW_NUM = _unshown("quota.window.num", INT, "11", least=1)
+QUOTA_WINDOW_SIZE_SECONDS = _unshown("quota.window.size.seconds", INT, "1", least=1)
 SECURITY_INTER_BROKER_PROTOCOL = _unshown("security.inter.broker.protocol", STRING, "PLAINTEXT")
 SUPER_USERS = _unshown("super.users", STRING, "")
 ZOOKEEPER_CONNECT = _unshown("zookeeper.connect", STRING)

@@ -11,7 +11,7 @@ from ctrlchan.errors import ProtocolError
 from ctrlchan.server.access import EVERYTHING, Access, Needs
 from ctrlchan.server.request_context import RequestContext
 
-__all__ = ["Api", "Buffers", "CannotAnswer", "Core", "GoOn", "Handler", "Reply", "Request"]
+__all__ = ["Api", "Buffers", "CannotAnswer", "Core", "GoOn", "Handler", "Reply", "Request", "Throttled"]
 
 #: A response in parts, without the size before it. Empty: nothing is sent.
 Buffers: TypeAlias = Sequence[bytes | bytearray | memoryview]
@@ -28,6 +28,13 @@ class GoOn(NamedTuple):
 
     answer: int
     identity: int
+
+
+class Throttled(NamedTuple):
+    """An answer to a client that has used too much: its next request is not handled for ``mute_ms``."""
+
+    answer: Buffers
+    mute_ms: int
 
 
 class Request(NamedTuple):

@@ -7,13 +7,13 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Final
+from typing import Final, TypeAlias
 
 from ctrlchan.errors import ProtocolError
 from ctrlchan.rate_limit import LogRateLimit
 from ctrlchan.server._processor import TakenRequest
 from ctrlchan.server.afterwards import Answering
-from ctrlchan.server.api import Buffers, GoOn
+from ctrlchan.server.api import Buffers, GoOn, Throttled
 from ctrlchan.server.request_context import RequestContext
 from ctrlchan.server.security.authentication import authenticate
 from ctrlchan.server.socket_server import RequestQueue
@@ -29,8 +29,9 @@ _WAIT: Final = 3600.0
 _CLOSED: Final = 0
 _REFUSED: Final = 1
 
+_Answer: TypeAlias = Buffers | Throttled | GoOn
 #: A frame and who has sent it → answer; empty: nothing is sent.
-Serve = Callable[[bytes, RequestContext], Buffers | GoOn | Future[Buffers] | Future[Buffers | GoOn]]
+Serve: TypeAlias = Callable[[bytes, RequestContext], _Answer | Future[Buffers] | Future[_Answer]]
 
 
 class HandlerPool:
@@ -104,7 +105,7 @@ class HandlerPool:
             return
         answer.add_done_callback(lambda done: self._send_later(request, done))
 
-    def _send_later(self, request: TakenRequest, done: Future[Buffers] | Future[Buffers | GoOn]) -> None:
+    def _send_later(self, request: TakenRequest, done: Future[Buffers] | Future[_Answer]) -> None:
         try:
             _send(request, done.result())
         except BaseException as error:  # noqa: BLE001  (as above; also a Future that was cancelled)
@@ -139,10 +140,13 @@ class HandlerPool:
             )
 
 
-def _send(request: TakenRequest, answer: Buffers | GoOn) -> None:
+def _send(request: TakenRequest, answer: _Answer) -> None:
+    mute_ms = 0
+    if isinstance(answer, Throttled):
+        answer, mute_ms = answer
     if isinstance(answer, GoOn):
         request.go_on(answer.answer, answer.identity)
     elif answer:
-        request.answer(answer)
+        request.answer(answer, mute_ms)
     else:
-        request.skip()
+        request.skip(mute_ms)

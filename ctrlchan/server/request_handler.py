@@ -19,7 +19,7 @@ from ctrlchan._codec import decode_request_header, encode_response_header
 from ctrlchan.authorizer.interface import Authorizer
 from ctrlchan.errors import DecodeError, ErrorCode, UnsupportedVersionError
 from ctrlchan.server.access import EVERYTHING, AuthorizedAccess
-from ctrlchan.server.api import Api, Buffers, GoOn, Reply, Request
+from ctrlchan.server.api import Api, Buffers, GoOn, Reply, Request, Throttled
 from ctrlchan.server.api_names import api_name
 from ctrlchan.server.error_responses import error_response
 from ctrlchan.server.futures import then
@@ -71,6 +71,11 @@ class _Core(Protocol):
         """Return the state, in values that JSON can carry."""
 
 
+class _ClientLimits(Protocol):
+    def charge(self, api_key: int, request: Request, reply: Reply, seconds: float) -> int:
+        """Return the throttle time of a request in milliseconds. ``seconds``: of a thread's work."""
+
+
 C = TypeVar("C", bound=_Core)
 
 #: What a fault makes of the answer to a request that was handled
@@ -83,7 +88,8 @@ class RequestHandler(Generic[C]):
 
     ``serve`` is called on the threads that may use ``core``: on any thread where there is a ``lock``, which
     is held while a handler uses the core. ``executor`` calls the handlers that block, and all of them where
-    there is an authorizer; without one ``serve`` does. ``authorizer``: None allows everything.
+    there is an authorizer; without one ``serve`` does. ``authorizer``: None allows everything. ``limits``: says
+    which clients wait.
     """
 
     def __init__(
@@ -93,6 +99,7 @@ class RequestHandler(Generic[C]):
         lock: AbstractContextManager[object] | None = None,
         executor: Executor | None = None,
         authorizer: Authorizer | None = None,
+        limits: _ClientLimits | None = None,
     ) -> None:
         self.core = core
         self.counters: dict[str, ApiCounters] = {}
@@ -102,6 +109,7 @@ class RequestHandler(Generic[C]):
         self._lock = _NO_LOCK if lock is None else lock
         self._executor = executor
         self._authorizer = authorizer
+        self._limits = limits
         self._counting = threading.Lock()
 
     def set_faults(self, keys: Set[int], answer: _FaultAnswer[C]) -> None:
@@ -123,19 +131,21 @@ class RequestHandler(Generic[C]):
 
         The Future ends on the thread that ends the API's own.
         """
-        # Without hot handlers no request goes on.
+        # Without hot handlers no request goes on, and without limits nobody is throttled.
         return cast(Buffers | Future[Buffers], self.serve_left(frame, context))
 
     def serve_left(
         self, frame: bytes | memoryview, context: RequestContext
-    ) -> Buffers | GoOn | Future[Buffers | GoOn]:
+    ) -> Buffers | Throttled | GoOn | Future[Buffers | Throttled | GoOn]:
         """Answer one frame that a hot handler has left, as ``serve``; GoOn: the hot handler goes on."""
         began = perf_counter()
         api, request = self._parse(memoryview(frame), context)
         reply = self._reply(api, request)
+        # For which this thread has worked: not the time until a Future ends.
+        seconds = perf_counter() - began
         if isinstance(reply, Future):
-            return then(reply, lambda reply: self._finish(api, request, reply, began))
-        return self._finish(api, request, reply, began)
+            return then(reply, lambda reply: self._limit(api, request, reply, began, seconds))
+        return self._limit(api, request, reply, began, seconds)
 
     def _reply(self, api: Api[C], request: Request) -> Reply | Future[Reply]:
         """Return the reply of a fault, or that of the API."""
@@ -195,9 +205,19 @@ class RequestHandler(Generic[C]):
             access,
         )
 
-    def _finish(self, api: Api[C], request: Request, reply: Reply, began: float) -> Buffers | GoOn:
+    def _limit(
+        self, api: Api[C], request: Request, reply: Reply, began: float, seconds: float
+    ) -> Buffers | Throttled | GoOn:
+        """Return the answer, throttled if its client has used too much."""
         if reply.goes_on is not None:
             return reply.goes_on
+        if self._limits is None:
+            return self._finish(api, request, reply, began)
+        ms = max(reply.throttle_time_ms, self._limits.charge(api.key, request, reply, seconds))
+        answer = self._finish(api, request, reply._replace(throttle_time_ms=ms), began)
+        return Throttled(answer, ms) if ms > 0 else answer
+
+    def _finish(self, api: Api[C], request: Request, reply: Reply, began: float) -> Buffers:
         header = encode_response_header(api.response_header_version(request.version), request.correlation_id)
         bytes_out = _SIZE_BYTES + len(header) + len(reply.body)
         seconds = perf_counter() - began

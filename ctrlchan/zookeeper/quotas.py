@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
-from ctrlchan.errors import NodeError, ResultCode
+from ctrlchan.errors import MalformedError, NodeError, ResultCode
 from ctrlchan.zookeeper import nodes, paths
 from ctrlchan.zookeeper.configs import ConfigNodes
 from ctrlchan.zookeeper.operations import Create, Delete
 
-__all__ = ["QuotaEntity", "QuotaNodes"]
+__all__ = ["QuotaEntity", "QuotaNodes", "changed_entity", "node_of"]
 
 #: ``(("user", "alice"), ("client-id", None))``: pairs of a type and a name, None for the default of the type.
 #: The types are user, client-id, both in this order, or ip.
@@ -27,6 +27,35 @@ class QuotaNodes(ConfigNodes):
 
     def read_quotas(self, types: Iterable[str]) -> dict[QuotaEntity, dict[str, str]]:
         """Return the configuration of every entity whose first type is among ``types``."""
+        paths_of = self._quota_paths(types)
+        configs = self._read(list(paths_of.values()))
+        return {entity: config or {} for entity, config in zip(paths_of, configs, strict=True)}
+
+    def read_intact_quotas(
+        self, types: Iterable[str] = tuple(_KINDS)
+    ) -> tuple[dict[QuotaEntity, dict[str, str]], dict[QuotaEntity, str]]:
+        """Return the same, and why the node of an entity cannot be read, with its path."""
+        return self._read_intact(self._quota_paths(types))
+
+    def read_intact_quota(self, entity: QuotaEntity) -> tuple[dict[str, str] | None, str]:
+        """Return the configuration of an entity, empty without a node; None and why if it is malformed."""
+        configs, malformed = self._read_intact({entity: paths.config(*_place(entity))})
+        return configs.get(entity, None if entity in malformed else {}), malformed.get(entity, "")
+
+    def _read_intact(
+        self, paths_of: Mapping[QuotaEntity, str]
+    ) -> tuple[dict[QuotaEntity, dict[str, str]], dict[QuotaEntity, str]]:
+        configs: dict[QuotaEntity, dict[str, str]] = {}
+        malformed: dict[QuotaEntity, str] = {}
+        found = self.session.get_many(list(paths_of.values()))
+        for (entity, path), node in zip(paths_of.items(), found, strict=True):
+            try:
+                configs[entity] = {} if node is None else nodes.parse_config(node.data)
+            except MalformedError as error:
+                malformed[entity] = f"{path}: {error}"
+        return configs, malformed
+
+    def _quota_paths(self, types: Iterable[str]) -> dict[QuotaEntity, str]:
         paths_of: dict[QuotaEntity, str] = {}
         for kind in types:
             parent = f"{paths.CONFIGS}/{_KINDS[kind]}"
@@ -39,8 +68,7 @@ class QuotaNodes(ConfigNodes):
                 for client in sorted(clients or []):
                     entity = ((kind, _name(user)), ("client-id", _name(client)))
                     paths_of[entity] = f"{parent}/{user}/clients/{client}"
-        configs = self._read(list(paths_of.values()))
-        return {entity: config or {} for entity, config in zip(paths_of, configs, strict=True)}
+        return paths_of
 
     def read_quota(self, entity: QuotaEntity) -> dict[str, str]:
         """Return the configuration of one entity, an empty one where there is no node."""
@@ -86,6 +114,22 @@ class QuotaNodes(ConfigNodes):
         if self._read([user])[0] or len(self.session.children(user) or []) > 1:
             return [path, clients]
         return [path, clients, user]
+
+
+def changed_entity(kind: str, name: str) -> QuotaEntity | None:
+    """Return the entity that a notification of ``/config/changes`` names; None for one that has no quotas."""
+    if kind not in _KINDS.values():
+        return None
+    first = next(entity for entity, one in _KINDS.items() if one == kind)
+    user, _, client = name.partition("/clients/")
+    if client and kind == "users":
+        return ((first, _name(user)), ("client-id", _name(client)))
+    return ((first, _name(name)),)
+
+
+def node_of(entity: QuotaEntity) -> str:
+    """Return the path of an entity's node."""
+    return paths.config(*_place(entity))
 
 
 def _place(entity: QuotaEntity) -> tuple[str, str]:

@@ -10,6 +10,7 @@ from ctrlchan.broker.config.log_manager_settings import LogManagerSettings
 from ctrlchan.broker.config.parts import (
     FetcherSettings,
     NewTopicSettings,
+    QuotaSettings,
     ReplicaSettings,
     RequestSettings,
     ShutdownSettings,
@@ -32,6 +33,7 @@ class BrokerSettings(NamedTuple):
     requests: RequestSettings
     server: SocketServerSettings
     new_topics: NewTopicSettings
+    quotas: QuotaSettings
     shutdown: ShutdownSettings
 
     @classmethod
@@ -46,5 +48,6 @@ class BrokerSettings(NamedTuple):
             requests=RequestSettings.of(configs),
             server=server_settings(configs),
             new_topics=NewTopicSettings.of(configs),
+            quotas=QuotaSettings.of(configs),
             shutdown=ShutdownSettings.of(configs),
         )

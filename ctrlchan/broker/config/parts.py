@@ -13,6 +13,7 @@ from ctrlchan.server.socket_server import SocketServerSettings
 __all__ = [
     "FetcherSettings",
     "NewTopicSettings",
+    "QuotaSettings",
     "ReplicaSettings",
     "RequestSettings",
     "ShutdownSettings",
@@ -54,6 +55,16 @@ class NewTopicSettings(TypedSettings):
     auto_create: bool = value_of(table.AUTO_CREATE_TOPICS_ENABLE)
     num_partitions: int = value_of(table.NUM_PARTITIONS)
     replication_factor: int = value_of(table.DEFAULT_REPLICATION_FACTOR)
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaSettings(TypedSettings):
+    """Of how many samples, and of how many seconds each, the rates of quotas are made."""
+
+    samples: int = value_of(table.QUOTA_WINDOW_NUM)
+    window_seconds: int = value_of(table.QUOTA_WINDOW_SIZE_SECONDS)
+    mutation_samples: int = value_of(table.CONTROLLER_QUOTA_WINDOW_NUM)
+    mutation_window_seconds: int = value_of(table.CONTROLLER_QUOTA_WINDOW_SIZE_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)

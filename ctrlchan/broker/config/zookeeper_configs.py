@@ -1,4 +1,4 @@
-"""BrokerConfigs: for one broker, the configs of topics, users and brokers in ZooKeeper.
+"""BrokerConfigs: for one broker, the configs of topics, users and brokers in ZooKeeper, and the quotas.
 
 Source: ``kafka.server.ZkConfigManager`` and ``kafka.zk.AdminZkClient`` of Kafka 3.9.
 """
@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
 from ctrlchan.errors import ConfigError, ZooKeeperError
 from ctrlchan.topic_names import why_invalid
 from ctrlchan.zookeeper import paths
-from ctrlchan.zookeeper.configs import ConfigNodes
 from ctrlchan.zookeeper.notifications import NotificationNodes
 from ctrlchan.zookeeper.operations import Operation
+from ctrlchan.zookeeper.quotas import QuotaEntity, QuotaNodes, changed_entity
 from ctrlchan.zookeeper.session import ZooKeeperSession
 
-__all__ = ["BrokerConfigs", "ConfiguredBroker", "ConfiguredUsers"]
+__all__ = ["BrokerConfigs", "ConfiguredBroker", "ConfiguredUsers", "LimitedBroker"]
 
 _LOG: Final = logging.getLogger("ctrlchan.broker")
 
@@ -52,7 +52,24 @@ class ConfiguredUsers(Protocol):
         """Take the config of one user, an empty one if it is gone."""
 
 
-class _Nodes(ConfigNodes, NotificationNodes):
+class LimitedBroker(Protocol):
+    """What the quotas are for. The methods are called without a lock, and take configurations of entities.
+
+    ``malformed``: of which entities the node cannot be read, and why.
+    """
+
+    def replace_all(
+        self, configs: Mapping[QuotaEntity, Mapping[str, str]], malformed: Mapping[QuotaEntity, str], /
+    ) -> object:
+        """Take all there are."""
+
+    def replace(
+        self, configs: Mapping[QuotaEntity, Mapping[str, str]], malformed: Mapping[QuotaEntity, str], /
+    ) -> object:
+        """Take those that have changed."""
+
+
+class _Nodes(QuotaNodes, NotificationNodes):
     """A broker's writes to ZooKeeper: they do not check the controller epoch."""
 
     def write(self, operations: Sequence[Operation]) -> list[int]:
@@ -63,7 +80,8 @@ class BrokerConfigs:
     """Gives a broker its configs at the start and whenever they change; reads and writes them for its APIs.
 
     ``session``: of the broker's registration, which has started. ``in_metadata``: whether the metadata has a
-    topic. ``users``: get the configs of users, too. Reads and writes raise ZooKeeperError.
+    topic. ``users``: get the configs of users, too. ``limited``: what the quotas are for, None for nothing.
+    Reads and writes raise ZooKeeperError.
     """
 
     def __init__(
@@ -72,9 +90,11 @@ class BrokerConfigs:
         session: ZooKeeperSession,
         in_metadata: Callable[[str], bool],
         users: ConfiguredUsers | None = None,
+        limited: LimitedBroker | None = None,
     ) -> None:
         self._broker = broker
         self._users = users
+        self._limited = limited
         self._in_metadata = in_metadata
         self._nodes = _Nodes(session)
         # Notifications that are done. Their numbers are no help: a node may have any name.
@@ -148,6 +168,18 @@ class BrokerConfigs:
         """Return the config of a user, with the SCRAM credentials, or None if there is none."""
         return self._nodes.read_user_config(user)
 
+    def read_quotas(self, types: Iterable[str]) -> Mapping[QuotaEntity, Mapping[str, str]]:
+        """Return the configurations of all entities whose first type is among these."""
+        return self._nodes.read_quotas(types)
+
+    def read_quota(self, entity: QuotaEntity) -> dict[str, str]:
+        """Return the configuration of an entity with quotas."""
+        return self._nodes.read_quota(entity)
+
+    def write_quota(self, entity: QuotaEntity, config: Mapping[str, str]) -> None:
+        """Replace the configuration of an entity with quotas, and tell all brokers."""
+        self._nodes.write_quota(entity, config)
+
     # -- what changes
 
     def _notified(self, _path: str) -> None:
@@ -179,6 +211,12 @@ class BrokerConfigs:
         self._apply_brokers()
         self._apply_all_users()
         self._apply_topics(names)
+        if self._limited is None:
+            return
+        configs, malformed = self._nodes.read_intact_quotas()
+        with self._giving:
+            if not self._stopped:
+                self._limited.replace_all(configs, malformed)
 
     def _apply_changes(self) -> None:
         names = self._nodes.config_changes(self._notified)
@@ -192,6 +230,22 @@ class BrokerConfigs:
         # Below a user are his client ids, which have quotas alone.
         self._apply_users(sorted({name for kind, name in entities if kind == _USERS and "/" not in name}))
         self._apply_topics(sorted({name for kind, name in entities if kind == _TOPICS}))
+        self._apply_quotas([changed_entity(kind, name) for kind, name in entities])
+
+    def _apply_quotas(self, entities: Iterable[QuotaEntity | None]) -> None:
+        if self._limited is None:
+            return
+        configs: dict[QuotaEntity, Mapping[str, str]] = {}
+        malformed: dict[QuotaEntity, str] = {}
+        for entity in filter(None, entities):
+            config, reason = self._nodes.read_intact_quota(entity)
+            if config is None:
+                malformed[entity] = reason
+            else:
+                configs[entity] = config
+        with self._giving:
+            if not self._stopped and (configs or malformed):
+                self._limited.replace(configs, malformed)
 
     def _apply_brokers(self) -> None:
         own, defaults = self._nodes.read_broker_config(self.id), self._nodes.read_broker_config(None)

@@ -65,6 +65,7 @@ from ctrlchan.broker.metadata._snapshot cimport (
     release_snapshot,
     take_snapshot,
 )
+from ctrlchan.broker.quota._client_quotas cimport FETCH as FETCH_QUOTA
 from ctrlchan.server._processor cimport (
     ABANDONED,
     ARRIVED,
@@ -80,6 +81,7 @@ from ctrlchan.server._processor cimport (
     append_bytes,
     append_file_range,
     append_room,
+    cut_answer,
 )
 from ctrlchan.server._cursor cimport (
     Cursor,
@@ -91,7 +93,7 @@ from ctrlchan.server._cursor cimport (
     skip_tags,
     take,
 )
-from ctrlchan.broker.handlers._hot cimport HotApi, RequestHeader, append_header
+from ctrlchan.broker.handlers._hot cimport HotApi, RequestHeader, append_header, charge
 from ctrlchan.broker.replica._partition_state cimport (
     RECORDS_APPENDED,
     STABLE_OFFSET_MOVED,
@@ -118,6 +120,7 @@ cdef enum:
     LOWEST_VERSION = 4
     HIGHEST_VERSION = 17
     TOPIC_ID_BYTES = 16
+    SIZE_FIELD_BYTES = 4
     READ_COMMITTED = 1
     # The number of a codec in compression.type
     ZSTD_CODEC = 4
@@ -136,6 +139,8 @@ cdef struct Fetch:
     FetchRequest request
     FetchSession* session
     SessionKind kind
+    # What the quota of the client allows in one answer
+    int64_t most_bytes
     # One for each partition of a parked request; NULL: it has not waited
     Watcher* watchers
     int32_t watcher_count
@@ -144,17 +149,19 @@ cdef struct Fetch:
 include "_fetching/access.pxi"
 include "_fetching/reading.pxi"
 include "_fetching/answers.pxi"
+include "_fetching/quotas.pxi"
 
 
-cdef Result handle_fetch(void* context, HotRequest* hot, const RequestHeader* header, Answer* answer) noexcept nogil:
+cdef Result handle_fetch(void* context, HotRequest* hot, RequestHeader* header, Answer* answer) noexcept nogil:
     """The ``ApiFunction``."""
     return handle(<FetchApi>context, hot, header, answer)
 
 
-cdef Result handle(FetchApi self, HotRequest* hot, const RequestHeader* header, Answer* answer) noexcept nogil:
+cdef Result handle(FetchApi self, HotRequest* hot, RequestHeader* header, Answer* answer) noexcept nogil:
     """Answer or park a request, or go on with a parked one."""
     cdef Fetch current
     cdef Fetch* parked = <Fetch*>hot.state
+    cdef Mark empty = mark_of(answer)
     cdef Result result
     cdef int16_t error
     if parked != NULL:
@@ -174,10 +181,18 @@ cdef Result handle(FetchApi self, HotRequest* hot, const RequestHeader* header, 
         count_shared(&self.requests, 1)
         current.session = open_session(self.cache, &current.request, wall_ms(self.table), &current.kind, &error)
         if current.session == NULL:
-            return CLOSE if error == NONE else put_session_error(answer, header, error, NO_SESSION)
+            if error == NONE:
+                return CLOSE
+            put_session_error(answer, header, error, NO_SESSION)
+            limit_answer(self, &current, hot, header, answer, &empty, NONE, NO_SESSION)
+            return DONE
+        current.most_bytes = most_bytes_of(self, &current, hot, header)
     lock(&current.session.mutex)
     if current.kind == INCREMENTAL and current.session.epoch != next_epoch(current.request.session_epoch):
         result = put_session_error(answer, header, INVALID_FETCH_SESSION_EPOCH, current.session.id)
+        limit_answer(
+            self, &current, hot, header, answer, &empty, INVALID_FETCH_SESSION_EPOCH, current.session.id
+        )
     elif not is_decided(self, &current, hot):
         result = QUEUE
     else:
@@ -225,8 +240,21 @@ cdef void end_fetch(FetchApi self, Fetch* current, Fetch* parked) noexcept nogil
     free(parked)
 
 
+cdef int64_t most_bytes_of(
+    FetchApi self, const Fetch* current, HotRequest* hot, const RequestHeader* header
+) noexcept nogil:
+    """Return how many bytes the quota of the client allows in one answer; followers have none."""
+    if not header.began_ns or current.request.replica_id >= 0:
+        return INT32_MAX
+    return self.quotas.most_fetched(
+        hot.user,
+        header.client_id if header.client_id != NULL else hot.data,
+        max(<int64_t>0, header.client_id_size),
+    )
+
+
 cdef Result fetch_partitions(
-    FetchApi self, Fetch* current, HotRequest* hot, const RequestHeader* header, Answer* answer
+    FetchApi self, Fetch* current, HotRequest* hot, RequestHeader* header, Answer* answer
 ) noexcept nogil:
     """Read the partitions of the session, whose mutex is held, and answer or park the request."""
     require(&current.session.mutex)
@@ -253,45 +281,54 @@ cdef Result fetch_partitions(
     if result == DONE:
         if header.version >= LEADERS and names_leaders(&reading):
             find_leaders(self, current.session, &reading, hot.listener)
-        put_answer(self, current, &reading, header, answer)
+        put_answer(self, current, &reading, hot, header, answer)
     end_reading(self, &reading)
     return result
 
 
 cdef void put_answer(
-    FetchApi self, Fetch* current, Reading* reading, const RequestHeader* header, Answer* answer
+    FetchApi self, Fetch* current, Reading* reading, HotRequest* hot, RequestHeader* header, Answer* answer
 ) noexcept nogil:
-    """Write the response, and note in the session what it says."""
+    """Write the response, and note in the session what it says; one that is throttled leaves the session as it is."""
     cdef FetchSession* session = current.session
-    cdef int32_t session_id = NO_SESSION
+    cdef Mark empty = mark_of(answer)
+    cdef int32_t session_id = session.id if current.kind == INCREMENTAL else NO_SESSION
     cdef int32_t i
     cdef int64_t size = 0
     for i in range(reading.count):
         size += reading.answers[i].records.size
-        if current.kind != SESSIONLESS:
-            note_answer(session, &reading.answers[i], current.kind == INCREMENTAL)
-    count_shared(&self.bytes_out, size)
-    if current.kind == FULL:
-        session_id = add_session(self.cache, session, session.count, wall_ms(self.table))
-    elif current.kind == INCREMENTAL:
-        session_id = session.id
+        if current.kind == INCREMENTAL:
+            reading.answers[i].is_left_out = has_no_news(session, &reading.answers[i])
     put_head(answer, header, NONE, session_id)
     put_topics(session, reading, header, answer)
+    if limit_answer(self, current, hot, header, answer, &empty, NONE, session_id):
+        return
+    count_shared(&self.bytes_out, size)
+    if current.kind != SESSIONLESS:
+        for i in range(reading.count):
+            note_answer(session, &reading.answers[i], current.kind == INCREMENTAL)
+    if current.kind == FULL:
+        session_id = add_session(self.cache, session, session.count, wall_ms(self.table))
+        put_session_id(answer, &empty, header, session_id)
 
 
-cdef void note_answer(FetchSession* session, PartitionAnswer* answer, bint may_leave_out) noexcept nogil:
-    """Leave out a partition without news. Source: CachedPartition.maybeUpdateResponseData."""
+cdef bint has_no_news(const FetchSession* session, const PartitionAnswer* answer) noexcept nogil:
+    """Return whether a partition of a session is left out. Source: CachedPartition.maybeUpdateResponseData."""
+    cdef const CachedPartition* cached = &session.partitions[answer.number]
+    return (
+        answer.records.size == 0
+        and answer.error == NONE
+        and answer.diverging_epoch < 0
+        and cached.answered_watermark == answer.high_watermark
+        and cached.answered_start_offset == answer.start_offset
+    )
+
+
+cdef void note_answer(FetchSession* session, const PartitionAnswer* answer, bint is_incremental) noexcept nogil:
+    """Note in the session what a partition was answered with."""
     cdef CachedPartition* cached = &session.partitions[answer.number]
-    if may_leave_out:
-        answer.is_left_out = (
-            answer.records.size == 0
-            and answer.error == NONE
-            and answer.diverging_epoch < 0
-            and cached.answered_watermark == answer.high_watermark
-            and cached.answered_start_offset == answer.start_offset
-        )
-        if answer.records.size > 0:
-            move_to_end(session, answer.number)
+    if is_incremental and answer.records.size > 0:
+        move_to_end(session, answer.number)
     # After an error the partition is always answered: no high watermark is -1.
     cached.answered_watermark = answer.high_watermark
     cached.answered_start_offset = answer.start_offset

@@ -4,6 +4,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
 
 from ctrlchan._c.clock_functions cimport Clock, ClockFunctions
 from ctrlchan.broker.metadata._snapshot cimport CurrentMetadata, Snapshot
+from ctrlchan.broker.quota._client_quotas cimport ClientQuotas
 from ctrlchan.server._processor cimport Answer, HotHandler, HotRequest, Network, NetworkThreads, Result
 
 
@@ -23,15 +24,23 @@ cdef struct RequestHeader:
     const uint8_t* end
     # Of the request, for the response
     int32_t throttle_time_ms
+    # When this call began, in monotonic nanoseconds; 0: there are no quotas, and nothing is measured
+    int64_t began_ns
 
 
 # As ``HotFunction``. ``context``: of the HotApi. QUEUE before anything was done: a handler thread of Python answers.
 ctypedef Result (*ApiFunction)(
-    void* context, HotRequest* request, const RequestHeader* header, Answer* answer
+    void* context, HotRequest* request, RequestHeader* header, Answer* answer
 ) noexcept nogil
 
 # Write the header of a response.
 cdef void append_header(Answer* answer, const RequestHeader* header) noexcept nogil
+
+# Charge a request that is about to be answered to the quotas of its client, and throttle the client if it has used too
+# much: the header and the request get the time. Return whether it is throttled. ``quota_type`` -1: ``size`` does not count.
+cdef bint charge(
+    HotApi api, HotRequest* request, RequestHeader* header, int quota_type, int64_t size, bint is_exempt
+) noexcept nogil
 
 
 cdef struct Entry:
@@ -61,6 +70,7 @@ cdef class HotApi:
     cdef ListenerName* listeners
     # Leaders and endpoints of partitions that are not hosted
     cdef CurrentMetadata metadata
+    cdef ClientQuotas quotas
 
     # As ``encode_endpoints``, for a client of a listener
     cdef uint8_t* endpoints(
@@ -76,7 +86,11 @@ cdef class BrokerHandler(HotHandler):
     # Which entries have faults that a test wants: bit i for entry i. Read without a lock.
     cdef uint32_t faulty
     cdef object fault_answer
+    cdef readonly ClientQuotas quotas
     # Of the server
+    cdef Network* network
+    # Whether processors measure the time of requests. Each of them may set it.
+    cdef bint measures_time
     cdef Clock clock
     cdef const ClockFunctions* time
 

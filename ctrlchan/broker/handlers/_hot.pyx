@@ -14,6 +14,7 @@ from ctrlchan._c.atomics cimport count_shared, counted
 from ctrlchan._c.bytes cimport put_i32
 from ctrlchan._c.clock_functions cimport Clock, monotonic_ns_of
 from ctrlchan.broker.metadata._snapshot cimport Snapshot, encode_endpoints
+from ctrlchan.broker.quota._client_quotas cimport Charge, ClientQuotas
 from ctrlchan.server._processor cimport (
     ARRIVED,
     CLOSE,
@@ -21,6 +22,7 @@ from ctrlchan.server._processor cimport (
     DELAY_ENDED,
     DONE,
     NO_ANSWER,
+    PARKED,
     QUEUE,
     Answer,
     HotHandler,
@@ -29,6 +31,7 @@ from ctrlchan.server._processor cimport (
     Result,
     append_bytes,
     append_room,
+    measure_time,
 )
 from ctrlchan.server._cursor cimport Cursor, read_i16, read_i32, skip_tags, take
 
@@ -66,7 +69,7 @@ cdef Result handle_request(void* context, HotRequest* request, Answer* answer) n
     cdef int i
     c.at, c.end, c.failed, c.flexible = request.data, request.data + request.size, False, False
     header.key, header.version = read_i16(&c), read_i16(&c)
-    header.throttle_time_ms = request.throttle_time_ms
+    header.throttle_time_ms, header.began_ns = request.throttle_time_ms, 0
     if c.failed:
         return QUEUE
     for i in range((<BrokerHandler>context).count):
@@ -80,13 +83,44 @@ cdef Result handle_request(void* context, HotRequest* request, Answer* answer) n
                     return result
             if request.reason == DELAY_ENDED:
                 request.reason = ARRIVED
+            if counted(&(<BrokerHandler>context).quotas.levels):
+                header.began_ns = begin_measuring(<BrokerHandler>context)
             result = entry.function(entry.context, request, &header, answer)
+            if header.began_ns and (result == PARKED or result == QUEUE):
+                request.spent_ns += monotonic_ns_of((<BrokerHandler>context).time) - header.began_ns
             if result == DONE or result == NO_ANSWER:
                 count_shared(&entry.answered, 1)
                 count_shared(&entry.total_ns, monotonic_ns_of((<BrokerHandler>context).time) - request.arrived_ns)
                 count_shared(&entry.bytes_in, request.size + SIZE_BYTES)
             return result
     return QUEUE
+
+
+cdef int64_t begin_measuring(BrokerHandler self) noexcept nogil:
+    """Return the time now. The first call lets processors measure the time of requests: there are quotas."""
+    if not self.measures_time and self.network != NULL:
+        self.measures_time = True
+        measure_time(self.network)
+    return monotonic_ns_of(self.time)
+
+
+cdef bint charge(
+    HotApi api, HotRequest* request, RequestHeader* header, int quota_type, int64_t size, bint is_exempt
+) noexcept nogil:
+    cdef Charge charged
+    cdef int32_t ms
+    if not header.began_ns:
+        return False
+    charged.user = request.user
+    charged.client_id = header.client_id if header.client_id != NULL else request.data
+    charged.client_id_size = max(<int64_t>0, header.client_id_size)
+    charged.quota_type, charged.size, charged.is_exempt = quota_type, size, is_exempt
+    charged.spent_ns = request.spent_ns + monotonic_ns_of(api.quotas.time) - header.began_ns
+    charged.network_ns, request.network_ns = request.network_ns, 0
+    ms = api.quotas.charge(&charged)
+    request.mute_ms = ms
+    header.throttle_time_ms = max(header.throttle_time_ms, ms)
+    return ms > 0
 
 
 cdef void append_header(Answer* answer, const RequestHeader* header) noexcept nogil:
@@ -159,14 +193,18 @@ cdef class HotApi:
 
 
 cdef class BrokerHandler(HotHandler):
-    """The hot handler of a storing broker, with the given APIs. ``attach`` is called before the server starts."""
+    """The hot handler of a storing broker, with the given APIs. ``attach`` is called before the server starts.
 
-    def __init__(self, apis):
+    ``quotas``: of its clients, for all requests that are answered here; None for none.
+    """
+
+    def __init__(self, apis, ClientQuotas quotas=None):
         cdef HotApi api
-        self.apis = tuple(apis)
+        self.apis, self.quotas = tuple(apis), quotas or ClientQuotas()
         if len(self.apis) > MOST_APIS:
             raise ValueError(f"{len(self.apis)} APIs, at most {MOST_APIS}")
         for api in self.apis:
+            api.quotas = self.quotas
             self.entries[self.count] = api.entry
             self.count += 1
         self._set_clock(SYSTEM_CLOCK)
@@ -212,6 +250,7 @@ cdef class BrokerHandler(HotHandler):
         """Give the APIs the processors whose requests they park, and the server's clock. The threads keep this object."""
         cdef HotApi api
         self._set_clock(threads.clock)
+        self.network = threads.network
         for api in self.apis:
             api.network = threads.network
             api.set_listeners(threads.listener_names)

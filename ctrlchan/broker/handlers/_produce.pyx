@@ -39,6 +39,7 @@ from ctrlchan.broker.log._batches cimport (
 from ctrlchan.broker.log._producers cimport NO_GUARD
 from ctrlchan.broker.log._verifications cimport TransactionOfBatch
 from ctrlchan.broker.metadata._snapshot cimport CurrentMetadata, release_snapshot, take_snapshot
+from ctrlchan.broker.quota._client_quotas cimport PRODUCE as PRODUCE_QUOTA
 from ctrlchan.server._processor cimport (
     ABANDONED,
     ARRIVED,
@@ -65,7 +66,7 @@ from ctrlchan.server._cursor cimport (
     skip_tags,
     take,
 )
-from ctrlchan.broker.handlers._hot cimport HotApi, RequestHeader, append_header
+from ctrlchan.broker.handlers._hot cimport HotApi, RequestHeader, append_header, charge
 from ctrlchan.broker.replica._partition_state cimport (
     WATERMARK_MOVED,
     PartitionState,
@@ -436,7 +437,7 @@ cdef bint wait_for_acks(Produce* produce, Network* network, uint64_t token) noex
     return waits
 
 
-cdef Result go_on(ProduceApi self, HotRequest* request, const RequestHeader* header, Answer* answer) noexcept nogil:
+cdef Result go_on(ProduceApi self, HotRequest* request, RequestHeader* header, Answer* answer) noexcept nogil:
     """Answer a request with acks=-1 when its records are acknowledged or its time is over; else park it."""
     cdef Produce* produce = <Produce*>request.state
     cdef int32_t i
@@ -448,6 +449,7 @@ cdef Result go_on(ProduceApi self, HotRequest* request, const RequestHeader* hea
             for i in range(produce.count):
                 if produce.parts[i].is_pending:
                     produce.parts[i].result.error = REQUEST_TIMED_OUT
+        charge(self, request, header, PRODUCE_QUOTA, header.end - header.body, False)
         append_response(self, answer, header, produce, request.listener)
     end_produce(produce)
     free(produce)
@@ -466,7 +468,7 @@ cdef Produce* moved(Produce* produce) noexcept nogil:
     return kept
 
 
-cdef Result handle_produce(void* context, HotRequest* request, const RequestHeader* header, Answer* answer) noexcept nogil:
+cdef Result handle_produce(void* context, HotRequest* request, RequestHeader* header, Answer* answer) noexcept nogil:
     """Append the records of a request, and answer it."""
     cdef Produce produce
     cdef Part* part
@@ -500,6 +502,10 @@ cdef Result handle_produce(void* context, HotRequest* request, const RequestHead
         for i in range(produce.count):
             if produce.parts[i].is_pending:
                 produce.parts[i].result.error = REQUEST_TIMED_OUT
+    # Without an answer the request quota does not hold.
+    charge(
+        <ProduceApi>context, request, header, PRODUCE_QUOTA, header.end - header.body, produce.acks == NO_ACKS
+    )
     if produce.acks == NO_ACKS:
         # A producer with acks=0 notices an error only by a closed connection.
         result = CLOSE if failed else NO_ANSWER

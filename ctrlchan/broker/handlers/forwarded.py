@@ -19,6 +19,7 @@ from typing import Any, Final
 from ctrlchan.authorizer.acls import Operation
 from ctrlchan.broker.handlers.effects import when_seen
 from ctrlchan.broker.handlers.forwarded_access import Split, creations, deletions, growths
+from ctrlchan.broker.handlers.mutation_quota import RESULTS, take_mutations
 from ctrlchan.broker.storing_core import StoringCore
 from ctrlchan.errors import CtrlchanError, KafkaError
 from ctrlchan.peers.messages import decode_answer
@@ -38,6 +39,7 @@ from ctrlchan.server.access import (
 from ctrlchan.server.api import Api, CannotAnswer, Reply, Request
 from ctrlchan.server.apis.lookups import MetadataLookups
 from ctrlchan.server.error_responses import error_response
+from ctrlchan.server.futures import then
 from ctrlchan.server.kio_messages import ClientMessages, KioError
 from ctrlchan.topic_names import ZERO_ID
 
@@ -73,46 +75,73 @@ def _forwarded(
             if allowed.body is None:
                 return Reply(allowed.response(None))
             sent = messages.encode(allowed.body)
+        mutations = take_mutations(core, request, key, messages, body if allowed is None else allowed.body)
+        if mutations is not None:
+            sent = b"" if mutations.body is None else messages.encode(mutations.body)
         # With a time limit of 0 or less a request is done, too; nobody waits for its effect.
         timeout = max(0.0, body.timeout.total_seconds()) if hasattr(body, "timeout") else _TIMEOUT
         deadline = monotonic() + timeout
-        assert core.controller is not None
-        answer = core.controller.forward(
-            key,
-            request.version,
-            flexible=request.version >= flexible_from,
-            body=sent,
-            client_id=request.client_id,
-            context=request.context,
-            timeout=timeout,
-        )
-        reply: Future[Reply] = Future()
 
-        def answered(done: Future[Answer]) -> None:
-            try:
-                response = done.result().body
-                expected = None
-                if effect is not None and deadline > monotonic():
-                    expected = effect(body, decode_answer(message, request.version, response))
-                if allowed is not None:
-                    response = allowed.response(decode_answer(message, request.version, response))
-            except CannotAnswer as error:
-                reply.set_exception(error)
-            except CtrlchanError as error:
+        def forward(sent: bytes) -> Future[Answer]:
+            assert core.controller is not None
+            flexible = request.version >= flexible_from
+            return core.controller.forward(
+                key,
+                request.version,
+                flexible=flexible,
+                body=sent,
+                client_id=request.client_id,
+                context=request.context,
+                timeout=timeout,
+            )
+
+        def answered(answer: Answer | None, checked: Answer | None = None) -> Reply | Future[Reply]:
+            response = b"" if answer is None else answer.body
+            expected = None
+            if effect is not None and answer is not None and deadline > monotonic():
+                expected = effect(body, decode_answer(message, request.version, response))
+            ms = 0
+            if mutations is not None:
+                results = mutations.results(
+                    *(
+                        None if one is None else decode_answer(message, request.version, one.body)
+                        for one in (answer, checked)
+                    )
+                )
+                merged = messages.response(**{RESULTS[key]: results})
+                response, ms = merged, mutations.throttle_time_ms
+                mutations.note_throttling(ms)
+            if allowed is not None:
+                response = allowed.response(decode_answer(message, request.version, response))
+            reply = Reply(response, throttle_time_ms=ms)
+            if expected is None:
+                return reply
+            return then(when_seen(core, expected, deadline - monotonic()), lambda _: reply)
+
+        def after_first(answer: Answer | None) -> Reply | Future[Reply]:
+            if mutations is None or mutations.refused is None:
+                return answered(answer)
+            # An error of the topic itself comes before that of the quota.
+            return then(
+                forward(messages.encode(mutations.refused)), lambda checked: answered(answer, checked)
+            )
+
+        def failed(error: BaseException) -> Reply:
+            if mutations is not None:
+                mutations.give_back()
+            if isinstance(error, CannotAnswer):
+                raise error
+            if isinstance(error, CtrlchanError):
                 code = error.code if isinstance(error, KafkaError) else KioError.unknown_server_error.value
-                reply.set_result(Reply(error_response(messages, body, KioError(code), str(error)), code))
-            except BaseException as error:  # noqa: BLE001  (the connection is closed, the client tries again)
-                _LOG.exception("broker %d: %s cannot be forwarded", core.id, name)
-                reply.set_exception(error)
-            else:
-                if expected is None:
-                    reply.set_result(Reply(response))
-                    return
-                seen = when_seen(core, expected, deadline - monotonic())
-                seen.add_done_callback(lambda _: reply.set_result(Reply(response)))
+                return Reply(error_response(messages, body, KioError(code), str(error)), code)
+            _LOG.error("broker %d: %s cannot be forwarded", core.id, name, exc_info=error)
+            raise error
 
-        answer.add_done_callback(answered)
-        return reply
+        if mutations is not None and mutations.body is None:
+            nothing: Future[None] = Future()
+            nothing.set_result(None)
+            return _recovered(then(nothing, after_first), failed)
+        return _recovered(then(forward(sent), after_first), failed)
 
     return Api(
         key=key,
@@ -124,6 +153,21 @@ def _forwarded(
         locks_core=False,
         needs=needs,
     )
+
+
+def _recovered(reply: Future[Reply], failed: Callable[[BaseException], Reply]) -> Future[Reply]:
+    """Return the reply, or what ``failed`` makes of the exception. If it raises, the connection closes."""
+    recovered: Future[Reply] = Future()
+
+    def ended(done: Future[Reply]) -> None:
+        try:
+            error = done.exception()
+            recovered.set_result(done.result() if error is None else failed(error))
+        except BaseException as raised:  # noqa: BLE001  (the client tries again)
+            recovered.set_exception(raised)
+
+    reply.add_done_callback(ended)
+    return recovered
 
 
 def _created(body: Any, answer: Any) -> Callable[[MetadataLookups], bool] | None:

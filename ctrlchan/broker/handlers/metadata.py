@@ -18,6 +18,7 @@ from typing import Final
 
 from ctrlchan.broker.handlers.auto_create import create_missing
 from ctrlchan.broker.handlers.effects import when_seen
+from ctrlchan.broker.handlers.mutation_quota import charge_creations
 from ctrlchan.broker.metadata.metadata_cache import MetadataCache
 from ctrlchan.broker.storing_core import StoringCore
 from ctrlchan.errors import ErrorCode
@@ -50,6 +51,7 @@ def _answer(core: StoringCore, request: Request, body: MetadataRequest) -> Reply
         return metadata.answer(core, request, body, described)
     creatable = metadata.creatable(request.access, missing)
     denied = {name: int(ErrorCode.TOPIC_AUTHORIZATION_FAILED) for name in missing if name not in creatable}
+    charge_creations(core, request, [name for name in missing if name in creatable])
     created = create_missing(core, [name for name in missing if name in creatable])
     return then(created, lambda errors: metadata.answer(core, request, body, described, errors | denied))
 

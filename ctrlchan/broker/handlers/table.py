@@ -9,6 +9,7 @@ from ctrlchan.broker.handlers import (
     add_offsets_to_txn,
     add_partitions_to_txn,
     alter_configs,
+    client_quotas,
     delete_records,
     describe_configs,
     describe_log_dirs,
@@ -82,5 +83,10 @@ def storing_apis(*, forwards: bool, alters_configs: bool) -> Mapping[int, Api[St
     if forwards:
         apis += forwarded.APIS
     if alters_configs:
-        apis += (alter_configs.ALTER, alter_configs.INCREMENTAL_ALTER, describe_scram_credentials.API)
+        apis += (
+            alter_configs.ALTER,
+            alter_configs.INCREMENTAL_ALTER,
+            *client_quotas.APIS,
+            describe_scram_credentials.API,
+        )
     return with_api_versions(apis)

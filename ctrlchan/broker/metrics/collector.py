@@ -16,6 +16,7 @@ from ctrlchan.broker.metrics import (
     groups,
     logs,
     purgatories,
+    quotas,
     replicas,
     requests,
     threads,
@@ -39,6 +40,7 @@ _AREAS: Final = (
     groups,
     transactions,
     purgatories,
+    quotas,
 )
 
 

@@ -11,6 +11,7 @@ from ctrlchan.broker.core import BrokerCore
 from ctrlchan.broker.metadata.metadata_cache import MetadataCache
 from ctrlchan.broker.metadata.published_metadata import PublishedMetadata
 from ctrlchan.broker.node import BrokerNode
+from ctrlchan.broker.quota._client_quotas import ClientQuotas
 from ctrlchan.broker.replica._partitions import PartitionTable
 from ctrlchan.broker.storing_core import StoringCore
 from ctrlchan.state import Endpoint, SecurityProtocol
@@ -41,7 +42,7 @@ def storing_core(
     node = node_of(broker_id, port, epoch=epoch)
     given: dict[str, Any] = {field.name: None for field in fields(StoringCore)}
     del given["replicas"], given["lock"]
-    given["settings"] = BrokerSettings.of({})
+    given["settings"], given["quotas"] = BrokerSettings.of({}), ClientQuotas()
     given |= {"metadata": PublishedMetadata(node.cluster_id)} | parts | {"node": node}
     if partitions is not None:
         given["replica_manager"] = SimpleNamespace(table=partitions)

@@ -80,7 +80,7 @@ cdef void read_partitions(FetchApi self, Fetch* fetch, HotRequest* hot, Watcher*
     """Read all partitions of the session, whose mutex is held. ``watchers``: one for each is armed; NULL: none is."""
     cdef FetchSession* session = fetch.session
     cdef PartitionAnswer* answer
-    cdef int64_t limit = min(<int64_t>fetch.request.max_bytes, self.max_bytes), counted
+    cdef int64_t limit = min(min(<int64_t>fetch.request.max_bytes, self.max_bytes), fetch.most_bytes), counted
     cdef int64_t min_bytes = min(<int64_t>fetch.request.min_bytes, limit)
     cdef int32_t number = session.first, read = 0
     cdef bint whole_first = True

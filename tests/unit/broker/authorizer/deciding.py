@@ -173,4 +173,7 @@ NO_STORE = SimpleNamespace(
     read_topic_config=lambda _name: {},
     read_broker_config=lambda _id: {},
     write_broker_config=lambda _id, _configs: None,
+    read_quotas=lambda _types: {},
+    read_quota=lambda _entity: {},
+    write_quota=lambda _entity, _config: None,
 )

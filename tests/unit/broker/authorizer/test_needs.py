@@ -18,7 +18,7 @@ from ctrlchan.broker.handlers.table import storing_apis
 from ctrlchan.launch.embedded import EmbeddedBroker
 from ctrlchan.metadata_broker.table import served_apis as metadata_apis
 from ctrlchan.server.access import AuthorizedAccess
-from ctrlchan.server.api import Api, GoOn
+from ctrlchan.server.api import Api, GoOn, Throttled
 from ctrlchan.server.request_handler import RequestHandler
 from tests.unit.broker.authorizer.deciding import (
     CLASS,
@@ -80,6 +80,8 @@ DENIALS = {
     "DescribeLogDirs": CLUSTER_DENIED,
     "DescribeUserScramCredentials": CLUSTER_DENIED,
     "AlterUserScramCredentials": CLUSTER_DENIED,
+    "DescribeClientQuotas": CLUSTER_DENIED,
+    "AlterClientQuotas": CLUSTER_DENIED,
     "ElectLeaders": CLUSTER_DENIED,
     "AlterPartitionReassignments": CLUSTER_DENIED,
     "ListPartitionReassignments": CLUSTER_DENIED,
@@ -129,6 +131,7 @@ def served(handler: RequestHandler[Any], api: Api[Any], version: int, **values: 
         answer = answer.result()
     if isinstance(answer, GoOn):
         return None
+    assert not isinstance(answer, Throttled)
     schema: Any = load_response_schema(api.key, version)
     return entity_reader(schema)(b"".join(answer[1:]), 0)[0]
 

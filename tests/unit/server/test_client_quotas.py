@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ctrlchan.controller.admin.client_quotas import QuotaFilter
+from ctrlchan.server.client_quotas import QuotaFilter
 from ctrlchan.zookeeper.quotas import QuotaEntity
 
 LONG = "x" * 40_000

@@ -1,6 +1,6 @@
 """Quotas of users, client ids and IP addresses: what is asked for, and changes to them (KIP-546).
 
-The controller writes them for the brokers, and does not apply them to its own clients. Source:
+Brokers and the controller read and write them in ZooKeeper; brokers apply them. Source:
 ``ZkAdminManager.describeClientQuotas`` and ``alterClientQuotas``, ``QuotaConfigs`` (Kafka 3.9).
 """
 
@@ -9,9 +9,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from math import isfinite
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
-from ctrlchan.controller.core import ControllerCore
 from ctrlchan.errors import ErrorCode, KafkaError
 from ctrlchan.text import quoted, why_unsendable
 from ctrlchan.zookeeper.quotas import QuotaEntity
@@ -22,6 +21,7 @@ __all__ = [
     "MATCH_EXACT",
     "Component",
     "QuotaFilter",
+    "QuotaStore",
     "alter_quotas",
     "entity_of",
 ]
@@ -53,6 +53,16 @@ class Component(NamedTuple):
     type: str
     match: int
     name: str | None
+
+
+class QuotaStore(Protocol):
+    """Where quotas are kept: ZooKeeper. Methods may raise CtrlchanError."""
+
+    def read_quota(self, entity: QuotaEntity) -> dict[str, str]:
+        """Return the configuration of one entity."""
+
+    def write_quota(self, entity: QuotaEntity, config: Mapping[str, str]) -> None:
+        """Replace the configuration of one entity, and tell all brokers."""
 
 
 class QuotaFilter:
@@ -130,7 +140,7 @@ def entity_of(names: Sequence[tuple[str, str | None]]) -> QuotaEntity:
 
 
 def alter_quotas(
-    core: ControllerCore,
+    store: QuotaStore,
     entity: QuotaEntity,
     changes: Iterable[tuple[str, float | None]],
     *,
@@ -138,7 +148,7 @@ def alter_quotas(
 ) -> None:
     """Set and remove (None) quotas of an entity by key. Raises KafkaError."""
     keys = _keys_of(entity)
-    config = core.nodes.read_quota(entity)
+    config = store.read_quota(entity)
     for key, value in changes:
         if value is None:
             config.pop(key, None)
@@ -147,7 +157,7 @@ def alter_quotas(
         else:
             raise _invalid(f"Invalid configuration key {key}")
     if not validate_only:
-        core.nodes.write_quota(entity, config)
+        store.write_quota(entity, config)
 
 
 def _keys_of(entity: QuotaEntity) -> Mapping[str, str]:

@@ -1,0 +1,65 @@
+"""Metrics of client quotas: rates, throttle times and tokens of each sensor.
+
+Source: ``ClientQuotaManager``, ``ClientRequestQuotaManager``, ``ControllerMutationQuotaManager`` (Kafka 3.9).
+A sensor has the user, the client id, or both, as the quotas demand; a name is as ZooKeeper has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import isnan
+from typing import TYPE_CHECKING, Final
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+
+from ctrlchan.broker.metrics.families import gauge
+from ctrlchan.broker.quota._client_quotas import QuotaType
+from ctrlchan.zookeeper.paths import sanitized
+
+if TYPE_CHECKING:
+    from ctrlchan.broker.server import BrokerServer
+
+__all__ = ["collect"]
+
+_SERVER: Final = "kafka_server_"
+_SENSOR: Final = ("user", "client_id")
+#: Kafka's group of metrics, its name for the rate, and what that is.
+_RATES: Final = {
+    QuotaType.PRODUCE: ("produce", "byte_rate", "Bytes of requests in a second"),
+    QuotaType.FETCH: ("fetch", "byte_rate", "Bytes of answers in a second"),
+    QuotaType.REQUEST: ("request", "request_time", "Percent of the time of a thread"),
+    QuotaType.CONTROLLER_MUTATION: ("controllermutation", "mutation_rate", "Mutations in a second"),
+}
+
+
+def collect(server: BrokerServer) -> Iterator[Metric]:
+    """Yield the metrics as of now; without quotas there are none."""
+    quotas = server.core.quotas
+    if not quotas.are_enabled:
+        return
+    rows = quotas.sensors_now()
+    for kind, (group, name, text) in _RATES.items():
+        rate = GaugeMetricFamily(f"{_SERVER}{group}_{name}", text, labels=_SENSOR)
+        throttled = GaugeMetricFamily(
+            f"{_SERVER}{group}_throttle_time", "Average throttle time in milliseconds", labels=_SENSOR
+        )
+        tokens = GaugeMetricFamily(
+            f"{_SERVER}{group}_tokens", "Mutations that are left before clients wait", labels=_SENSOR
+        )
+        for of, user, client_id, value, average, left in rows:
+            if of != kind:
+                continue
+            labels = (sanitized(user), client_id)
+            rate.add_metric(labels, value)
+            if not isnan(average):
+                throttled.add_metric(labels, average)
+            tokens.add_metric(labels, left)
+        yield rate
+        yield throttled
+        if kind is QuotaType.CONTROLLER_MUTATION:
+            yield tokens
+    yield gauge(
+        f"{_SERVER}request_exempt_request_time",
+        "Percent of the time of a thread that exempt requests take",
+        quotas.exempt_percent,
+    )

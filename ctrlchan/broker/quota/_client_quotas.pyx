@@ -1,0 +1,919 @@
+"""ClientQuotas: what users and client ids have used of a broker, and for how long they must wait for more.
+
+A client is a user with a client id. The quotas that there are decide which of the two, or both, name the sensor that a
+client is charged to, and its limit; ``set_limits`` takes them as a whole. A sensor is made for its first request, and is
+forgotten when it was not used for an hour. Its arithmetic is Kafka's (``server/_rates.pxd``).
+
+Processors and handler threads charge requests under one mutex, which is held for some additions: nothing is locked, and
+no Python is called, while it is held. Until the first quota there is nothing to charge: ``levels`` is 0.
+
+Client ids are what anybody wants them to be. So the memory of sensors has a limit; where idle sensors do not free enough of
+it, further clients are not charged. Each new client id has a quota of its own anyhow.
+
+Sources: ClientQuotaManager, ClientRequestQuotaManager, ControllerMutationQuotaManager (kafka.server), TokenBucket.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.string cimport memcmp, memcpy
+
+cimport cython
+
+from ctrlchan._c.atomics cimport counted, store_number
+from ctrlchan._c.clock_functions cimport Clock, monotonic_ns_of
+from ctrlchan._c.locks cimport CONNECTION_QUOTAS, close_mutex, lock, open_mutex, require, unlock
+from ctrlchan.server._rates cimport (
+    Rate,
+    average_of,
+    float_nan,
+    open_rate,
+    rate_bytes,
+    rate_of,
+    record,
+    rounded,
+    throttle_ms_of,
+)
+
+import os
+
+from ctrlchan._c.clock_functions import SYSTEM_CLOCK
+
+cdef enum:
+    FIRST_BUCKETS = 64
+    # A sensor that was not used for so long is forgotten (Kafka: InactiveSensorExpirationTimeSeconds).
+    IDLE_MS = 3600000
+    # How often sensors are looked at for that (Kafka: ExpireSensorTask).
+    SWEEP_MS = 30000
+    # Where no memory is left, sensors that were not used for so long are forgotten, and no more often.
+    HURRIED_MS = 1000
+    ANONYMOUS = 0
+
+# Kafka's limit where there is no quota: Long.MaxValue
+cdef double UNLIMITED = 9223372036854775807.0
+# Of a second, for each nanosecond
+cdef double PERCENT_OF_NS = 100.0 / 1000000000.0
+
+cdef enum Level:
+    OF_CLIENT_ID = 1
+    OF_USER = 2
+    OF_BOTH = 4
+
+cdef enum Part:
+    # An entity does not have this part, has its default, or has one of this name.
+    ABSENT
+    DEFAULT
+    NAMED
+
+
+cdef struct Limit:
+    Limit* next
+    uint32_t hash
+    Part user_part
+    Part client_part
+    int32_t user_size
+    int32_t client_size
+    # Not a number: no quota
+    double bounds[QUOTA_TYPES]
+    # The bytes of both names follow.
+
+
+cdef struct Limits:
+    int64_t bucket_count
+    Limit** buckets
+
+
+cdef struct Sensor:
+    Sensor* next
+    uint32_t hash
+    int quota_type
+    # An absent part has no bytes, as in Kafka's metrics.
+    int32_t user_size
+    int32_t client_size
+    int64_t bytes
+    int64_t used_ms
+    double bound
+    # What counts; of mutations for metrics alone
+    Rate rate
+    # Throttle times
+    Rate throttled
+    # Of mutations
+    double tokens
+    int64_t tokens_ms
+    # The bytes of both names follow, then the samples.
+
+
+cdef struct Client:
+    Client* next
+    uint32_t hash
+    int32_t user
+    int32_t size
+    int64_t version
+    int64_t used_ms
+    Sensor* sensors[QUOTA_TYPES]
+    # The bytes of the client id follow.
+
+
+cdef struct UserName:
+    const uint8_t* bytes
+    int32_t size
+
+
+cdef struct Names:
+    const uint8_t* user
+    int32_t user_size
+    const uint8_t* client
+    int32_t client_size
+
+
+# -- hashing
+
+
+@cython.overflowcheck(False)
+cdef uint32_t mix(uint32_t value, const uint8_t* data, int64_t size) noexcept nogil:
+    cdef int64_t i
+    for i in range(size):
+        value = (value ^ data[i]) * <uint32_t>16777619
+    return (value ^ (value >> 15)) * <uint32_t>2654435769
+
+
+cdef inline int64_t aligned(int64_t size) noexcept nogil:
+    return (size + 7) & ~<int64_t>7
+
+
+# -- limits
+
+
+cdef uint32_t hash_of_limit(Part user_part, Part client_part, const Names* names) noexcept nogil:
+    cdef uint32_t value = mix(<uint32_t>(user_part * 3 + client_part), names.user, names.user_size)
+    return mix(value, names.client, names.client_size)
+
+
+cdef inline uint8_t* names_of_limit(const Limit* limit) noexcept nogil:
+    return <uint8_t*>(limit + 1)
+
+
+cdef double bound_of(
+    const Limits* limits, int quota_type, Part user_part, Part client_part, const Names* client
+) noexcept nogil:
+    """Return the quota of one entity; not a number where it has none. A part that is not NAMED has no name here."""
+    cdef Names names
+    cdef uint32_t hash
+    cdef Limit* limit
+    if limits == NULL:
+        return float_nan()
+    names.user, names.user_size = client.user, client.user_size if user_part == NAMED else 0
+    names.client, names.client_size = client.client, client.client_size if client_part == NAMED else 0
+    hash = hash_of_limit(user_part, client_part, &names)
+    limit = limits.buckets[hash % limits.bucket_count]
+    while limit != NULL:
+        if (
+            limit.hash == hash
+            and limit.user_part == user_part
+            and limit.client_part == client_part
+            and limit.user_size == names.user_size
+            and limit.client_size == names.client_size
+            and memcmp(names_of_limit(limit), names.user, names.user_size) == 0
+            and memcmp(names_of_limit(limit) + names.user_size, names.client, names.client_size) == 0
+        ):
+            return limit.bounds[quota_type]
+        limit = limit.next
+    return float_nan()
+
+
+cdef inline bint is_number(double value) noexcept nogil:
+    return value == value
+
+
+cdef double limit_of(const Limits* limits, int quota_type, const Names* sensor) noexcept nogil:
+    """Return the quota of a sensor, by the names that it has. Source: DefaultQuotaCallback.quotaLimit."""
+    cdef double bound = float_nan()
+    if sensor.user_size and sensor.client_size:
+        bound = bound_of(limits, quota_type, NAMED, NAMED, sensor)
+        if not is_number(bound):
+            bound = bound_of(limits, quota_type, NAMED, DEFAULT, sensor)
+        if not is_number(bound):
+            bound = bound_of(limits, quota_type, DEFAULT, NAMED, sensor)
+        if not is_number(bound):
+            bound = bound_of(limits, quota_type, DEFAULT, DEFAULT, sensor)
+    elif sensor.user_size:
+        bound = bound_of(limits, quota_type, NAMED, ABSENT, sensor)
+        if not is_number(bound):
+            bound = bound_of(limits, quota_type, DEFAULT, ABSENT, sensor)
+    elif sensor.client_size:
+        bound = bound_of(limits, quota_type, ABSENT, NAMED, sensor)
+        if not is_number(bound):
+            bound = bound_of(limits, quota_type, ABSENT, DEFAULT, sensor)
+    return bound
+
+
+cdef void choose_names(const Limits* limits, int64_t levels, int quota_type, Names* names) noexcept nogil:
+    """Leave those names of a client that name its sensor. Source: DefaultQuotaCallback.quotaMetricTags."""
+    if levels == OF_CLIENT_ID:
+        names.user_size = 0
+    elif levels == OF_USER:
+        names.client_size = 0
+    elif levels != OF_BOTH:
+        if is_number(bound_of(limits, quota_type, NAMED, NAMED, names)):
+            return
+        if is_number(bound_of(limits, quota_type, NAMED, DEFAULT, names)):
+            return
+        if is_number(bound_of(limits, quota_type, NAMED, ABSENT, names)):
+            names.client_size = 0
+        elif is_number(bound_of(limits, quota_type, DEFAULT, NAMED, names)):
+            return
+        elif is_number(bound_of(limits, quota_type, DEFAULT, DEFAULT, names)):
+            return
+        elif is_number(bound_of(limits, quota_type, DEFAULT, ABSENT, names)):
+            names.client_size = 0
+        else:
+            names.user_size = 0
+
+
+cdef void free_limits(const Limits* limits) noexcept nogil:
+    cdef int64_t i
+    cdef Limit* limit
+    cdef Limit* following
+    if limits == NULL:
+        return
+    for i in range(limits.bucket_count):
+        limit = limits.buckets[i]
+        while limit != NULL:
+            following = limit.next
+            free(limit)
+            limit = following
+    free(limits.buckets)
+    free(<void*>limits)
+
+
+cdef Limits* new_limits(int64_t count) noexcept nogil:
+    cdef Limits* limits = <Limits*>calloc(1, sizeof(Limits))
+    if limits == NULL:
+        return NULL
+    limits.bucket_count = 2 * count + 1
+    limits.buckets = <Limit**>calloc(limits.bucket_count, sizeof(Limit*))
+    if limits.buckets == NULL:
+        free(limits)
+        return NULL
+    return limits
+
+
+cdef bint add_limit(
+    Limits* limits, Part user_part, Part client_part, const Names* names, const double* bounds
+) noexcept nogil:
+    cdef int64_t size = sizeof(Limit) + names.user_size + names.client_size
+    cdef Limit* limit = <Limit*>malloc(size)
+    cdef int i
+    if limit == NULL:
+        return False
+    limit.hash = hash_of_limit(user_part, client_part, names)
+    limit.user_part, limit.client_part = user_part, client_part
+    limit.user_size, limit.client_size = names.user_size, names.client_size
+    memcpy(names_of_limit(limit), names.user, names.user_size)
+    memcpy(names_of_limit(limit) + names.user_size, names.client, names.client_size)
+    for i in range(QUOTA_TYPES):
+        limit.bounds[i] = bounds[i]
+    limit.next = limits.buckets[limit.hash % limits.bucket_count]
+    limits.buckets[limit.hash % limits.bucket_count] = limit
+    return True
+
+
+# -- sensors
+
+
+cdef inline uint8_t* names_of(const Sensor* sensor) noexcept nogil:
+    return <uint8_t*>(sensor + 1)
+
+
+cdef inline void name_sensor(const Sensor* sensor, Names* names) noexcept nogil:
+    names.user, names.user_size = names_of(sensor), sensor.user_size
+    names.client, names.client_size = names_of(sensor) + sensor.user_size, sensor.client_size
+
+
+cdef inline uint8_t* id_of(const Client* client) noexcept nogil:
+    return <uint8_t*>(client + 1)
+
+
+cdef double burst_of(ClientQuotas self, const Sensor* sensor) noexcept nogil:
+    return self.mutation_kept * (self.mutation_window_ms / 1000.0) * sensor.bound
+
+
+cdef double tokens_of(ClientQuotas self, Sensor* sensor, int64_t now) noexcept nogil:
+    """Fill the bucket of a sensor up to now, and return what is in it."""
+    sensor.tokens = min(
+        burst_of(self, sensor), sensor.tokens + sensor.bound * ((now - sensor.tokens_ms) / 1000.0)
+    )
+    sensor.tokens_ms = now
+    return sensor.tokens
+
+
+cdef Sensor* new_sensor(
+    ClientQuotas self, int quota_type, const Names* names, uint32_t hash, int64_t now
+) noexcept nogil:
+    """Return a sensor that has recorded nothing, or NULL. Requires the mutex."""
+    cdef bint is_mutation = quota_type == CONTROLLER_MUTATION
+    cdef int32_t kept = self.metrics_kept if is_mutation else self.kept
+    cdef int64_t at = aligned(sizeof(Sensor) + names.user_size + names.client_size)
+    cdef int64_t bytes = at + rate_bytes(kept) + rate_bytes(self.metrics_kept)
+    cdef Sensor* sensor
+    cdef double bound
+    require(&self.mutex)
+    if not has_room(self, bytes, now):
+        return NULL
+    sensor = <Sensor*>calloc(1, bytes)
+    if sensor == NULL:
+        return NULL
+    sensor.hash, sensor.quota_type, sensor.bytes, sensor.used_ms = hash, quota_type, bytes, now
+    sensor.user_size, sensor.client_size = names.user_size, names.client_size
+    memcpy(names_of(sensor), names.user, names.user_size)
+    memcpy(names_of(sensor) + names.user_size, names.client, names.client_size)
+    bound = limit_of(self.limits, quota_type, names)
+    sensor.bound = bound if is_number(bound) else UNLIMITED
+    open_rate(
+        &sensor.rate, kept, self.metrics_window_ms if is_mutation else self.window_ms, <uint8_t*>sensor + at
+    )
+    open_rate(
+        &sensor.throttled, self.metrics_kept, self.metrics_window_ms, <uint8_t*>sensor + at + rate_bytes(kept)
+    )
+    sensor.tokens, sensor.tokens_ms = burst_of(self, sensor), now
+    self.bytes_used = self.bytes_used + bytes
+    return sensor
+
+
+cdef Sensor* sensor_named(ClientQuotas self, int quota_type, const Names* names, int64_t now) noexcept nogil:
+    """Return the sensor of these names, a new one if there is none, or NULL. Requires the mutex."""
+    cdef uint32_t hash = mix(mix(self.seed ^ <uint32_t>quota_type, names.user, names.user_size), names.client, names.client_size)
+    cdef Sensor* sensor = self.sensors[hash % self.sensor_buckets]
+    require(&self.mutex)
+    while sensor != NULL:
+        if (
+            sensor.hash == hash
+            and sensor.quota_type == quota_type
+            and sensor.user_size == names.user_size
+            and sensor.client_size == names.client_size
+            and memcmp(names_of(sensor), names.user, names.user_size) == 0
+            and memcmp(names_of(sensor) + names.user_size, names.client, names.client_size) == 0
+        ):
+            return sensor
+        sensor = sensor.next
+    sensor = new_sensor(self, quota_type, names, hash, now)
+    if sensor != NULL:
+        grow_sensors(self)
+        sensor.next = self.sensors[hash % self.sensor_buckets]
+        self.sensors[hash % self.sensor_buckets] = sensor
+        self.sensor_count = self.sensor_count + 1
+    return sensor
+
+
+cdef void grow_sensors(ClientQuotas self) noexcept nogil:
+    """Give the table of sensors more buckets when it is full. Requires the mutex."""
+    cdef int64_t i, count = 2 * self.sensor_buckets
+    cdef Sensor** buckets
+    cdef Sensor* sensor
+    cdef Sensor* following
+    if self.sensor_count < self.sensor_buckets:
+        return
+    buckets = <Sensor**>calloc(count, sizeof(Sensor*))
+    if buckets == NULL:
+        return
+    for i in range(self.sensor_buckets):
+        sensor = self.sensors[i]
+        while sensor != NULL:
+            following = sensor.next
+            sensor.next = buckets[sensor.hash % count]
+            buckets[sensor.hash % count] = sensor
+            sensor = following
+    free(self.sensors)
+    self.sensors, self.sensor_buckets = buckets, count
+
+
+cdef void grow_clients(ClientQuotas self) noexcept nogil:
+    """Give the table of clients more buckets when it is full. Requires the mutex."""
+    cdef int64_t i, count = 2 * self.client_buckets
+    cdef Client** buckets
+    cdef Client* client
+    cdef Client* following
+    if self.client_count < self.client_buckets:
+        return
+    buckets = <Client**>calloc(count, sizeof(Client*))
+    if buckets == NULL:
+        return
+    for i in range(self.client_buckets):
+        client = self.clients[i]
+        while client != NULL:
+            following = client.next
+            client.next = buckets[client.hash % count]
+            buckets[client.hash % count] = client
+            client = following
+    free(self.clients)
+    self.clients, self.client_buckets = buckets, count
+
+
+cdef Client* client_of(
+    ClientQuotas self, int32_t user, const uint8_t* client_id, int64_t size, int64_t now
+) noexcept nogil:
+    """Return what is known of a client, or NULL without memory. Requires the mutex."""
+    cdef uint32_t hash = mix(self.seed ^ <uint32_t>user, client_id, size)
+    cdef Client* client = self.clients[hash % self.client_buckets]
+    cdef int64_t bytes = <int64_t>sizeof(Client) + size
+    cdef int i
+    require(&self.mutex)
+    while client != NULL:
+        if (
+            client.hash == hash
+            and client.user == user
+            and client.size == size
+            and memcmp(id_of(client), client_id, size) == 0
+        ):
+            break
+        client = client.next
+    if client == NULL:
+        if not has_room(self, bytes, now):
+            return NULL
+        client = <Client*>calloc(1, bytes)
+        if client == NULL:
+            return NULL
+        client.hash, client.user, client.size, client.version = hash, user, <int32_t>size, self.version
+        memcpy(id_of(client), client_id, size)
+        grow_clients(self)
+        client.next = self.clients[hash % self.client_buckets]
+        self.clients[hash % self.client_buckets] = client
+        self.client_count = self.client_count + 1
+        self.bytes_used = self.bytes_used + bytes
+    elif client.version != self.version:
+        client.version = self.version
+        for i in range(QUOTA_TYPES):
+            client.sensors[i] = NULL
+    client.used_ms = now
+    return client
+
+
+cdef Sensor* sensor_of(ClientQuotas self, Client* client, int quota_type, int64_t now) noexcept nogil:
+    """Return the sensor that a client is charged to, or NULL without memory. Requires the mutex."""
+    cdef Names names
+    cdef Sensor* sensor = client.sensors[quota_type]
+    require(&self.mutex)
+    if sensor == NULL:
+        names.user, names.user_size = self.users[client.user].bytes, self.users[client.user].size
+        names.client, names.client_size = id_of(client), client.size
+        choose_names(self.limits, self.levels, quota_type, &names)
+        sensor = sensor_named(self, quota_type, &names, now)
+        # The client may have been forgotten for the sake of its sensor's memory: then it is found anew.
+        if sensor != NULL and client.version == self.version:
+            client.sensors[quota_type] = sensor
+    if sensor != NULL:
+        sensor.used_ms = now
+    return sensor
+
+
+cdef bint has_room(ClientQuotas self, int64_t bytes, int64_t now) noexcept nogil:
+    """Forget idle sensors and clients if it is time, or if memory is short. Return whether there is room. Needs the mutex.
+
+    Nothing is forgotten that was used in this millisecond: the caller may be at work on it.
+    """
+    require(&self.mutex)
+    if now - self.swept_ms >= SWEEP_MS:
+        sweep(self, now, IDLE_MS)
+    if self.bytes_used + bytes > self.most_bytes and now - self.swept_ms >= HURRIED_MS:
+        sweep(self, now, max(<int64_t>1, self.kept * self.window_ms))
+    return self.bytes_used + bytes <= self.most_bytes
+
+
+cdef void sweep(ClientQuotas self, int64_t now, int64_t idle_ms) noexcept nogil:
+    """Forget sensors and clients that were not used for longer than this. Requires the mutex."""
+    cdef int64_t i
+    cdef Sensor** place
+    cdef Sensor* sensor
+    cdef Client** client_place
+    cdef Client* client
+    cdef bint found = False
+    require(&self.mutex)
+    self.swept_ms = now
+    for i in range(self.sensor_buckets):
+        place = &self.sensors[i]
+        while place[0] != NULL:
+            sensor = place[0]
+            if now - sensor.used_ms > idle_ms:
+                place[0] = sensor.next
+                self.bytes_used = self.bytes_used - sensor.bytes
+                self.sensor_count = self.sensor_count - 1
+                free(sensor)
+                found = True
+            else:
+                place = &sensor.next
+    for i in range(self.client_buckets):
+        client_place = &self.clients[i]
+        while client_place[0] != NULL:
+            client = client_place[0]
+            if now - client.used_ms > idle_ms:
+                client_place[0] = client.next
+                self.bytes_used = self.bytes_used - (<int64_t>sizeof(Client) + client.size)
+                self.client_count = self.client_count - 1
+                free(client)
+            else:
+                client_place = &client.next
+    if found:
+        # A client that is used may still point to a sensor that is not: of another kind of quota.
+        self.version = self.version + 1
+
+
+cdef int32_t throttle_of(ClientQuotas self, Sensor* sensor, int64_t now) noexcept nogil:
+    """Return for how long what a sensor has recorded is too much; 0: it is not."""
+    cdef int64_t span_ms, most_ms = INT64_MAX
+    cdef double rate = rate_of(&sensor.rate, now, &span_ms)
+    if rate <= sensor.bound:
+        return 0
+    if sensor.quota_type == REQUEST:
+        most_ms = self.window_ms
+    return throttle_ms_of(rate, sensor.bound, span_ms, most_ms)
+
+
+cdef inline int64_t now_ms(ClientQuotas self) noexcept nogil:
+    return monotonic_ns_of(self.time) // 1000000
+
+
+cdef int32_t charge_client(ClientQuotas self, Client* client, const Charge* request, int64_t now) noexcept nogil:
+    """Charge the sensors of a client. Requires the mutex."""
+    cdef Sensor* of_time = NULL
+    cdef Sensor* of_bytes = NULL
+    cdef Sensor* named
+    cdef int32_t time_ms = 0, bytes_ms = 0, ms
+    if not request.is_exempt:
+        of_time = sensor_of(self, client, REQUEST, now)
+    if of_time != NULL:
+        if request.network_ns:
+            record(&of_time.rate, request.network_ns * PERCENT_OF_NS, now)
+        record(&of_time.rate, request.spent_ns * PERCENT_OF_NS, now)
+        time_ms = throttle_of(self, of_time, now)
+    if request.quota_type >= 0:
+        of_bytes = sensor_of(self, client, request.quota_type, now)
+    if of_bytes != NULL:
+        record(&of_bytes.rate, <double>request.size, now)
+        bytes_ms = throttle_of(self, of_bytes, now)
+    ms = max(time_ms, bytes_ms)
+    if ms > 0:
+        if of_bytes != NULL and request.quota_type == FETCH:
+            # Its answer is empty.
+            record(&of_bytes.rate, -<double>request.size, now)
+        named = of_bytes if bytes_ms > time_ms else of_time
+        record(&named.throttled, ms, now)
+    return ms
+
+
+cdef class ClientQuotas:
+    """The quotas of users and client ids of one broker. All methods may be called by any thread.
+
+    ``samples``, ``window_seconds``: quota.window.num, quota.window.size.seconds; ``mutation_…``: those of
+    controller.quota.window. ``most_bytes``: of memory for sensors. ``clock``: None for the operating system's.
+    """
+
+    def __cinit__(
+        self,
+        *,
+        int32_t samples=11,
+        int64_t window_seconds=1,
+        int32_t mutation_samples=11,
+        int64_t mutation_window_seconds=1,
+        int32_t metrics_samples=2,
+        int64_t metrics_window_ms=30000,
+        int64_t most_bytes=67108864,
+        Clock clock=None,
+    ):
+        if min(samples, mutation_samples, metrics_samples) < 1:
+            raise ValueError("a rate has one sample at least")
+        if min(window_seconds, mutation_window_seconds, metrics_window_ms) < 1:
+            raise ValueError("a sample has one millisecond at least")
+        self.clock = clock or SYSTEM_CLOCK
+        self.time = self.clock.functions
+        self.kept, self.window_ms = samples, 1000 * window_seconds
+        self.mutation_kept, self.mutation_window_ms = mutation_samples, 1000 * mutation_window_seconds
+        self.metrics_kept, self.metrics_window_ms = metrics_samples, metrics_window_ms
+        self.most_bytes, self.version = most_bytes, 1
+        self.seed = int.from_bytes(os.urandom(4))
+        open_mutex(&self.mutex, CONNECTION_QUOTAS)
+        self.sensors = <Sensor**>calloc(FIRST_BUCKETS, sizeof(Sensor*))
+        self.clients = <Client**>calloc(FIRST_BUCKETS, sizeof(Client*))
+        self.exempt_samples = calloc(1, rate_bytes(metrics_samples))
+        if self.sensors == NULL or self.clients == NULL or self.exempt_samples == NULL:
+            raise MemoryError()
+        self.sensor_buckets = self.client_buckets = FIRST_BUCKETS
+        open_rate(&self.exempt, metrics_samples, metrics_window_ms, self.exempt_samples)
+        self.swept_ms = now_ms(self)
+        self.user_numbers, self.user_names = {}, []
+        self.user_number("ANONYMOUS")
+
+    def __dealloc__(self):
+        if self.sensors != NULL and self.clients != NULL:
+            with nogil:
+                lock(&self.mutex)
+                sweep(self, INT64_MAX, -1)
+                free_limits(self.limits)
+                unlock(&self.mutex)
+        free(self.sensors)
+        free(self.clients)
+        free(self.exempt_samples)
+        free(self.users)
+        close_mutex(&self.mutex)
+
+    # -- of processors
+
+    cdef int32_t charge(self, const Charge* request) noexcept nogil:
+        cdef int64_t now = now_ms(self)
+        cdef Client* client
+        cdef int32_t ms = 0
+        lock(&self.mutex)
+        if request.is_exempt:
+            record(&self.exempt, (request.spent_ns + request.network_ns) * PERCENT_OF_NS, now)
+        if not request.is_exempt or request.quota_type >= 0:
+            client = client_of(self, request.user, request.client_id, request.client_id_size, now)
+            if client != NULL:
+                ms = charge_client(self, client, request, now)
+        unlock(&self.mutex)
+        return ms
+
+    cdef int64_t most_fetched(self, int32_t user, const uint8_t* client_id, int64_t size) noexcept nogil:
+        cdef int64_t now = now_ms(self)
+        cdef Client* client
+        cdef Sensor* sensor = NULL
+        cdef double most = UNLIMITED
+        lock(&self.mutex)
+        client = client_of(self, user, client_id, size, now)
+        if client != NULL:
+            sensor = sensor_of(self, client, FETCH, now)
+        if sensor != NULL and sensor.bound < UNLIMITED:
+            most = sensor.bound * (self.kept - 1) * (self.window_ms / 1000)
+        unlock(&self.mutex)
+        return <int64_t>min(most, <double>INT32_MAX)
+
+    # -- of handler threads
+
+    @property
+    def are_enabled(self):
+        """Whether there has been a quota since the start."""
+        return counted(&self.levels) != 0
+
+    def user_number(self, str name):
+        """Return the number of a user: it is never another one's. ANONYMOUS has 0."""
+        number = self.user_numbers.get(name)
+        if number is not None:
+            return number
+        cdef bytes text = name.encode(errors="replace")
+        cdef const uint8_t* data = <const uint8_t*>PyBytes_AS_STRING(text)
+        cdef int32_t size = <int32_t>PyBytes_GET_SIZE(text), count
+        cdef UserName* users
+        cdef bint ok = True
+        # The names stay where they are as long as this object.
+        self.user_names.append(text)
+        with nogil:
+            lock(&self.mutex)
+            if self.user_count == self.user_room:
+                users = <UserName*>realloc(self.users, (2 * self.user_room + 4) * sizeof(UserName))
+                ok = users != NULL
+                if ok:
+                    self.users, self.user_room = users, 2 * self.user_room + 4
+            if ok:
+                count = self.user_count
+                self.users[count].bytes, self.users[count].size = data, size
+                self.user_count = count + 1
+            unlock(&self.mutex)
+        if not ok:
+            raise MemoryError()
+        # Two threads may have come here with one name: both numbers mean the same.
+        return self.user_numbers.setdefault(name, count)
+
+    def set_limits(self, list entities):
+        """Replace all quotas: lists of (user, client id, the bounds of all QuotaType).
+
+        A name is None where the entity does not have this part, and "" for the default of it; a bound is None for none.
+        Sensors go on with what they have recorded.
+        """
+        cdef Limits* limits = new_limits(len(entities))
+        cdef const Limits* former
+        cdef Names names
+        cdef Part parts[2]
+        cdef double bounds[QUOTA_TYPES]
+        cdef int64_t levels = 0
+        cdef bytes user_text, client_text
+        cdef int i
+        if limits == NULL:
+            raise MemoryError()
+        try:
+            for user, client, values in entities:
+                parts[0] = ABSENT if user is None else NAMED if user else DEFAULT
+                parts[1] = ABSENT if client is None else NAMED if client else DEFAULT
+                user_text, client_text = (user or "").encode(errors="replace"), (client or "").encode(errors="replace")
+                names.user, names.user_size = <const uint8_t*>PyBytes_AS_STRING(user_text), <int32_t>len(user_text)
+                names.client, names.client_size = <const uint8_t*>PyBytes_AS_STRING(client_text), <int32_t>len(client_text)
+                for i in range(QUOTA_TYPES):
+                    bounds[i] = float_nan() if values[i] is None else values[i]
+                if any(value is not None for value in values):
+                    levels |= OF_BOTH if parts[0] and parts[1] else OF_USER if parts[0] else OF_CLIENT_ID
+                if not add_limit(limits, parts[0], parts[1], &names, bounds):
+                    raise MemoryError()
+        except BaseException:
+            free_limits(limits)
+            raise
+        with nogil:
+            lock(&self.mutex)
+            former, self.limits = self.limits, limits
+            # As Kafka's: a level that has had a quota counts until the broker ends.
+            store_number(&self.levels, self.levels | levels)
+            self.version = self.version + 1
+            self.limit_sensors()
+            unlock(&self.mutex)
+            free_limits(former)
+
+    cdef void limit_sensors(self) noexcept nogil:
+        """Give all sensors the bounds of the present quotas. Requires the mutex."""
+        cdef int64_t i
+        cdef Sensor* sensor
+        cdef Names names
+        cdef double bound
+        require(&self.mutex)
+        for i in range(self.sensor_buckets):
+            sensor = self.sensors[i]
+            while sensor != NULL:
+                name_sensor(sensor, &names)
+                bound = limit_of(self.limits, sensor.quota_type, &names)
+                sensor.bound = bound if is_number(bound) else UNLIMITED
+                sensor = sensor.next
+
+    def charge_request(self, int32_t user, bytes client_id, int64_t spent_ns, *, bint is_exempt=False,
+                       int quota_type=-1, int64_t size=0):
+        """Charge a request that a handler thread answers. Return its throttle time in milliseconds.
+
+        ``spent_ns``: of the thread. ``quota_type``, ``size``: the bytes that count, PRODUCE or FETCH.
+        """
+        cdef Charge request
+        cdef int32_t ms
+        if not 0 <= user < self.user_count or not -1 <= quota_type <= FETCH:
+            raise ValueError(f"user {user}, quota {quota_type}")
+        if not counted(&self.levels):
+            return 0
+        request.user, request.client_id = user, <const uint8_t*>PyBytes_AS_STRING(client_id)
+        request.client_id_size = PyBytes_GET_SIZE(client_id)
+        request.quota_type, request.size, request.is_exempt = quota_type, size, is_exempt
+        request.spent_ns, request.network_ns = spent_ns, 0
+        with nogil:
+            ms = self.charge(&request)
+        return ms
+
+    def fetch_limit(self, int32_t user, bytes client_id):
+        """Return how many bytes a Fetch of this client may be answered with."""
+        cdef const uint8_t* data = <const uint8_t*>PyBytes_AS_STRING(client_id)
+        cdef int64_t size = PyBytes_GET_SIZE(client_id), most
+        if not 0 <= user < self.user_count:
+            raise ValueError(f"user {user}")
+        if not counted(&self.levels):
+            return INT32_MAX
+        with nogil:
+            most = self.most_fetched(user, data, size)
+        return most
+
+    def mutate(self, int32_t user, bytes client_id, double mutations, *, bint is_strict):
+        """Take tokens for changes of partitions. Return for how long the client must wait, in milliseconds; 0: not.
+
+        Strict: nothing is taken where the bucket is below zero. Else they are taken in any case. A negative number gives
+        tokens back.
+        """
+        cdef const uint8_t* data = <const uint8_t*>PyBytes_AS_STRING(client_id)
+        cdef int64_t size = PyBytes_GET_SIZE(client_id), now
+        cdef int32_t ms = 0
+        cdef Client* client
+        cdef Sensor* sensor = NULL
+        if not 0 <= user < self.user_count:
+            raise ValueError(f"user {user}")
+        if not counted(&self.levels):
+            return 0
+        with nogil:
+            now = now_ms(self)
+            lock(&self.mutex)
+            client = client_of(self, user, data, size, now)
+            if client != NULL:
+                sensor = sensor_of(self, client, CONTROLLER_MUTATION, now)
+            if sensor != NULL:
+                ms = take_tokens(self, sensor, mutations, is_strict, now)
+            unlock(&self.mutex)
+        return ms
+
+    def note_throttling(self, int quota_type, int32_t user, bytes client_id, int32_t ms):
+        """Count a throttle time that another part has decided on, for the metrics."""
+        cdef const uint8_t* data = <const uint8_t*>PyBytes_AS_STRING(client_id)
+        cdef int64_t size = PyBytes_GET_SIZE(client_id), now
+        cdef Client* client
+        cdef Sensor* sensor = NULL
+        if not 0 <= user < self.user_count or not 0 <= quota_type < QUOTA_TYPES:
+            raise ValueError(f"user {user}, quota {quota_type}")
+        with nogil:
+            now = now_ms(self)
+            lock(&self.mutex)
+            client = client_of(self, user, data, size, now)
+            if client != NULL:
+                sensor = sensor_of(self, client, quota_type, now)
+            if sensor != NULL:
+                record(&sensor.throttled, ms, now)
+            unlock(&self.mutex)
+
+    # -- metrics
+
+    def sensors_now(self):
+        """Return for each sensor: its QuotaType, user and client id ("" for neither), the rate, the average throttle time
+        (not a number where nobody was throttled), and the tokens of a bucket.
+        """
+        cdef Shown* shown
+        cdef int64_t i, count = 0, room, now
+        cdef bint ok
+        with nogil:
+            lock(&self.mutex)
+            now = now_ms(self)
+            if now - self.swept_ms >= SWEEP_MS:
+                sweep(self, now, IDLE_MS)
+            room = self.sensor_count
+            shown = <Shown*>malloc(max(<int64_t>1, room) * sizeof(Shown))
+            ok = shown != NULL
+            if ok:
+                ok = show_sensors(self, shown, &count, now)
+            unlock(&self.mutex)
+        try:
+            if not ok:
+                raise MemoryError()
+            return [
+                (
+                    shown[i].quota_type,
+                    shown[i].names[:shown[i].user_size].decode(errors="replace"),
+                    shown[i].names[shown[i].user_size:shown[i].user_size + shown[i].client_size].decode(
+                        errors="replace"
+                    ),
+                    shown[i].rate,
+                    shown[i].throttled,
+                    shown[i].tokens,
+                )
+                for i in range(count)
+            ]
+        finally:
+            for i in range(count):
+                free(shown[i].names)
+            free(shown)
+
+    @property
+    def exempt_percent(self):
+        """Percent of the time of a thread that requests have taken which the request quota does not hold for."""
+        cdef double rate
+        cdef int64_t span_ms
+        with nogil:
+            lock(&self.mutex)
+            rate = rate_of(&self.exempt, now_ms(self), &span_ms)
+            unlock(&self.mutex)
+        return rate
+
+
+cdef struct Shown:
+    int quota_type
+    int32_t user_size
+    int32_t client_size
+    double rate
+    double throttled
+    double tokens
+    char* names
+
+
+cdef bint show_sensors(ClientQuotas self, Shown* shown, int64_t* count, int64_t now) noexcept nogil:
+    """Copy what metrics show of all sensors; return False without memory. Requires the mutex."""
+    cdef int64_t i, span_ms
+    cdef Sensor* sensor
+    cdef Shown* one
+    require(&self.mutex)
+    for i in range(self.sensor_buckets):
+        sensor = self.sensors[i]
+        while sensor != NULL:
+            one = &shown[count[0]]
+            one.names = <char*>malloc(max(1, sensor.user_size + sensor.client_size))
+            if one.names == NULL:
+                return False
+            count[0] = count[0] + 1
+            one.quota_type, one.user_size, one.client_size = sensor.quota_type, sensor.user_size, sensor.client_size
+            memcpy(one.names, names_of(sensor), sensor.user_size + sensor.client_size)
+            one.rate = rate_of(&sensor.rate, now, &span_ms)
+            one.throttled = average_of(&sensor.throttled, now)
+            one.tokens = tokens_of(self, sensor, now) if sensor.quota_type == CONTROLLER_MUTATION else 0.0
+            sensor = sensor.next
+    return True
+
+
+cdef int32_t take_tokens(
+    ClientQuotas self, Sensor* sensor, double mutations, bint is_strict, int64_t now
+) noexcept nogil:
+    """Take tokens from the bucket of a sensor; return for how long to wait. Requires the mutex."""
+    cdef double tokens = tokens_of(self, sensor, now)
+    require(&self.mutex)
+    if mutations >= 0 and is_strict and tokens < 0:
+        return wait_for_tokens(sensor)
+    record(&sensor.rate, mutations, now)
+    sensor.tokens = min(burst_of(self, sensor), tokens - mutations)
+    return 0 if is_strict or mutations < 0 or sensor.tokens >= 0 else wait_for_tokens(sensor)
+
+
+cdef int32_t wait_for_tokens(const Sensor* sensor) noexcept nogil:
+    """Return when a bucket that is below zero is at zero. Source: ControllerMutationQuotaManager.throttleTimeMs."""
+    cdef int64_t ms = rounded(-sensor.tokens / sensor.bound * 1000) if sensor.bound > 0 else INT64_MAX
+    return <int32_t>min(ms, <int64_t>INT32_MAX)
