@@ -88,8 +88,8 @@ class RequestHandler(Generic[C]):
 
     ``serve`` is called on the threads that may use ``core``: on any thread where there is a ``lock``, which
     is held while a handler uses the core. ``executor`` calls the handlers that block, and all of them where
-    there is an authorizer; without one ``serve`` does. ``authorizer``: None allows everything. ``limits``: says
-    which clients wait.
+    there is an authorizer; without one ``serve`` does. ``authorizer``: None allows everything.
+    ``limits``: says which clients wait.
     """
 
     def __init__(

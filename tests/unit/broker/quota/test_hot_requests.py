@@ -73,7 +73,8 @@ def throttle_time(size: int, bound: float) -> int:
 
 
 def milliseconds(response: Any) -> int:
-    return round(response.throttle_time.total_seconds() * 1000)
+    seconds: float = response.throttle_time.total_seconds()
+    return round(seconds * 1000)
 
 
 def body_size(frame: bytes, version: int) -> int:
