@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar
 
 from ctrlchan.broker.config.broker_config import DEFAULT_CLUSTER_ID, BrokerConfig
+from ctrlchan.broker.config.listener_configs import security_protocols
 from ctrlchan.broker.faults import Fault, FaultTarget
 from ctrlchan.config import table
 from ctrlchan.embedded.aio import AsyncCalls, Cluster, StartingCluster
@@ -24,6 +25,7 @@ from ctrlchan.launch.configs import ConfigValue, config_texts
 from ctrlchan.launch.listeners import addresses
 from ctrlchan.launch.log_dirs import TEMPORARY, LogDir, LogFolder, kept_brokers
 from ctrlchan.launch.processes import settings_of_cluster
+from ctrlchan.protocol import SecurityProtocol
 from ctrlchan.state.brokers import format_host_port, parse_host_port
 
 if TYPE_CHECKING:
@@ -148,6 +150,7 @@ class EmbeddedCluster(ClusterCalls):
                 settings = settings_of_cluster(count, settings)
             if folder.path is not None and zookeeper is None:
                 _check_kept(folder, ids)
+                _check_listener_of_brokers(listener, settings)
                 # The brokers end together, after their controller: nobody could take their leaders over.
                 settings.setdefault(table.CONTROLLED_SHUTDOWN_ENABLE.name, "false")
                 if controller_id is None:
@@ -418,6 +421,16 @@ def _check_kept(folder: LogFolder, ids: range) -> None:
         raise ConfigError(
             f"{folder.path} has the records of brokers {', '.join(map(str, kept))}, and this cluster has no "
             f"broker {missing[0]}: start a cluster of {len(kept)}, or use another folder"
+        )
+
+
+def _check_listener_of_brokers(listener: str, configs: Mapping[str, str]) -> None:
+    """Raise ConfigError unless the controller, which has no TLS here, can connect to the brokers."""
+    protocol = security_protocols(configs, [listener])[listener]
+    if protocol is not SecurityProtocol.PLAINTEXT:
+        raise ConfigError(
+            f"listener {listener}: the brokers of a cluster connect to each other in plaintext, not with "
+            f"{protocol.name}; more_listeners may have it"
         )
 
 

@@ -168,6 +168,12 @@ def test_a_listener_that_cannot_be_secured_ends_the_start(tmp_path: Path) -> Non
         )
 
 
+def test_the_listener_of_the_brokers_of_a_cluster_is_in_plaintext(folder: Path) -> None:
+    configs = settings(folder) | {"listener.security.protocol.map": "SECURE:SSL"}
+    with pytest.raises(ConfigError, match=r"listener SECURE: .* not with SSL; more_listeners may have it"):
+        EmbeddedCluster(1, listener="SECURE", host="localhost", configs=configs)
+
+
 def test_sasl_over_tls(folder: Path) -> None:
     """The user's name is that of SASL, whatever certificate the client shows."""
     sasl = {
