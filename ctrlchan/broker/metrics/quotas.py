@@ -33,10 +33,8 @@ _RATES: Final = {
 
 
 def collect(server: BrokerServer) -> Iterator[Metric]:
-    """Yield the metrics as of now; without quotas there are none."""
+    """Yield the metrics as of now. Until the first quota there is no sensor."""
     quotas = server.core.quotas
-    if not quotas.are_enabled:
-        return
     rows = quotas.sensors_now()
     for kind, (group, name, text) in _RATES.items():
         rate = GaugeMetricFamily(f"{_SERVER}{group}_{name}", text, labels=_SENSOR)
