@@ -79,6 +79,7 @@ def test_tests(reader: Reader) -> None:
         else:
             printed[shown.words[-1]] = succeed(reader, shown)
     assert "3 passed" in printed["test_orders.py"]
+    assert "1 passed" in printed["test_users.py"]
     assert "Ran 1 test" in printed["test_with_unittest.py"]
     assert "1 passed" in printed["test_with_asyncio.py"]
 
