@@ -170,14 +170,17 @@ class ClusterSecurity:
         settings = {"bootstrap.servers": servers, "security.protocol": self.protocol}
         if self._certificates is not None:
             settings |= {
-                "ssl.truststore.type": "PEM",
-                "ssl.truststore.location": self._certificates.ca_file,
+                table.SSL_TRUSTSTORE_TYPE.name: "PEM",
+                table.SSL_TRUSTSTORE_LOCATION.name: self._certificates.ca_file,
             }
             if not self.has_sasl:
-                settings |= {"ssl.keystore.type": "PEM", "ssl.keystore.location": self._user_files[user]}
+                settings |= {
+                    table.SSL_KEYSTORE_TYPE.name: "PEM",
+                    table.SSL_KEYSTORE_LOCATION.name: self._user_files[user],
+                }
         if self.has_sasl:
             login = _jaas(mechanism, {"username": user, "password": self.users[user]})
-            settings |= {"sasl.mechanism": mechanism, "sasl.jaas.config": login}
+            settings |= {"sasl.mechanism": mechanism, table.SASL_JAAS_CONFIG.name: login}
         return settings
 
 
