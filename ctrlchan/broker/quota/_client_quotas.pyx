@@ -371,6 +371,7 @@ cdef void grow_sensors(ClientQuotas self) noexcept nogil:
     cdef Sensor** buckets
     cdef Sensor* sensor
     cdef Sensor* following
+    require(&self.mutex)
     if self.sensor_count < self.sensor_buckets:
         return
     buckets = <Sensor**>calloc(count, sizeof(Sensor*))
@@ -393,6 +394,7 @@ cdef void grow_clients(ClientQuotas self) noexcept nogil:
     cdef Client** buckets
     cdef Client* client
     cdef Client* following
+    require(&self.mutex)
     if self.client_count < self.client_buckets:
         return
     buckets = <Client**>calloc(count, sizeof(Client*))
@@ -538,6 +540,7 @@ cdef int32_t charge_client(ClientQuotas self, Client* client, const Charge* requ
     cdef Sensor* of_bytes = NULL
     cdef Sensor* named
     cdef int32_t time_ms = 0, bytes_ms = 0, ms
+    require(&self.mutex)
     if not request.is_exempt:
         of_time = sensor_of(self, client, REQUEST, now)
     if of_time != NULL:
