@@ -21,8 +21,11 @@ from ctrlchan.authorizer.loading import make_authorizer
 from ctrlchan.broker._decisions import Decisions
 from ctrlchan.broker.config.broker_config import DEFAULT_CLUSTER_ID, BrokerConfig
 from ctrlchan.broker.config.broker_settings import BrokerSettings
+from ctrlchan.broker.config.dynamic_configs import DynamicConfigs
 from ctrlchan.broker.config.listener_configs import client_security_of, security_of
 from ctrlchan.broker.config.log_configs import LogConfigs
+from ctrlchan.broker.config.log_manager_settings import LogManagerSettings
+from ctrlchan.broker.config.parts import server_settings
 from ctrlchan.broker.config.zookeeper_configs import BrokerConfigs
 from ctrlchan.broker.controller_client import ControllerClient
 from ctrlchan.broker.coordinator.group_service import GroupService
@@ -141,13 +144,13 @@ class BrokerServer:
         self.state = BrokerState.STARTING
         with ExitStack() as cleanup:
             self._find_cluster_id(session)
-            # Parsed before the first part is made.
-            settings, listeners = BrokerSettings.of(node.configs), self._listeners()
-            security = self._peer_security(is_registered=session is not None)
-            authorizer = self._make_authorizer(session, cleanup)
+            # Parsed before the first part is made; dynamic configs may change what is parsed here.
+            settings = BrokerSettings.of(node.configs)
+            self._listeners(node.configs)
             lock = threading.RLock()
             metadata = PublishedMetadata(node.cluster_id, forwarding_id=None if session is None else node.id)
             log_configs = LogConfigs(node.id, node.configs, lock)
+            dynamic = DynamicConfigs(node.id, node.configs, log_configs)
             quotas = ClientQuotas(
                 samples=settings.quotas.samples,
                 window_seconds=settings.quotas.window_seconds,
@@ -156,7 +159,7 @@ class BrokerServer:
             )
             if session is not None:
                 self._config_store = BrokerConfigs(
-                    log_configs,
+                    dynamic,
                     session,
                     lambda name: metadata.snapshot.has_topic(name),
                     self._scram_users,
@@ -164,6 +167,9 @@ class BrokerServer:
                 )
                 self._config_store.start()
                 cleanup.callback(self._config_store.stop)
+            settings, listeners = BrokerSettings.of(dynamic.effective), self._listeners(dynamic.effective)
+            security = self._peer_security(dynamic.effective, is_registered=session is not None)
+            authorizer = self._make_authorizer(session, cleanup)
             logs = self._load_logs(session, settings, log_configs, cleanup)
             controller = None
             if session is not None:
@@ -223,6 +229,7 @@ class BrokerServer:
             )
             sasl = self._make_sasl(listeners, cleanup)
             self._listen(listeners, settings, apis, authorizer, sasl)
+            self._follow(dynamic, listeners)
             cleanup.callback(self._stop_serving)
             self._cleanup = cleanup.pop_all()
         return node.broker
@@ -245,9 +252,9 @@ class BrokerServer:
             cleanup.callback(authorizer.close)
         return authorizer
 
-    def _peer_security(self, *, is_registered: bool) -> PeerSecurity | None:
+    def _peer_security(self, configs: Mapping[str, str], *, is_registered: bool) -> PeerSecurity | None:
         """Return the security of connections to other brokers and the controller. Raises ConfigError."""
-        endpoint, configs = self.node.endpoint, self.config.configs
+        endpoint = self.node.endpoint
         protocol = endpoint.security_protocol
         if protocol is SecurityProtocol.PLAINTEXT:
             return None
@@ -341,7 +348,6 @@ class BrokerServer:
         self._manager = manager
         cleanup.callback(manager.stop)
         log_configs.follow(manager.topics, manager.update_config)
-        log_configs.follow_verification(partial(setattr, table, "verifies_transactions"))
         return manager, groups, transactions
 
     def _listen(
@@ -367,14 +373,34 @@ class BrokerServer:
         node.endpoint, *more = map(self._with_port, node.broker.endpoints)
         node.more_endpoints = tuple(more)
 
-    def _listeners(self) -> list[Listener]:
+    def _listeners(self, configs: Mapping[str, str]) -> list[Listener]:
         """Return the listeners with their security. Raises ConfigError."""
         config = self.config
         protocols = config.security_protocols()
         return [
-            Listener(name, host, port, protocols[name], security_of(config.configs, name, protocols[name]))
+            Listener(name, host, port, protocols[name], security_of(configs, name, protocols[name]))
             for name, host, port in config.listeners
         ]
+
+    def _follow(self, dynamic: DynamicConfigs, listeners: Sequence[Listener]) -> None:
+        """Let each part have its settings again whenever dynamic configs change them."""
+        partitions = self.core.partitions
+        dynamic.follow(LogManagerSettings.of, self.core.logs.reconfigure)
+        dynamic.follow(server_settings, self.server.reconfigure)
+        dynamic.follow(table.NUM_IO_THREADS.of, self.pool.resize)
+        dynamic.follow(
+            table.TRANSACTION_PARTITION_VERIFICATION_ENABLE.of,
+            lambda verifies: setattr(partitions, "verifies_transactions", verifies),
+        )
+        for number, listener in enumerate(listeners):
+            if listener.security_protocol.name.endswith("SSL"):
+                self._follow_stores(dynamic, number, listener)
+
+    def _follow_stores(self, dynamic: DynamicConfigs, number: int, listener: Listener) -> None:
+        """Let a listener have other key stores and trust stores, and read them again on request."""
+        read = partial(security_of, listener=listener.name, protocol=listener.security_protocol)
+        dynamic.follow(read, partial(self.server.use_stores, number))
+        dynamic.follow_writes(lambda configs: self.server.use_stores(number, read(configs)))
 
     @property
     def ports(self) -> dict[str, int]:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple, Protocol
 
-from ctrlchan.config.parsing import InvalidValueError, check_broker_configs, check_configs
+from ctrlchan.config.parsing import InvalidValueError, check_configs
 from ctrlchan.config.setting import LIST, Setting
 from ctrlchan.config.table import DYNAMIC, TOPICS
 from ctrlchan.errors import ErrorCode, KafkaError
@@ -49,7 +49,8 @@ class Change(NamedTuple):
 class ConfigStore(Protocol):
     """Where configs are kept: ZooKeeper. Methods may raise CtrlchanError.
 
-    ``broker_id`` is None for the configs of all brokers.
+    ``broker_id`` is None for the configs of all brokers. What is read of them can be used, and passwords are
+    decoded.
     """
 
     @property
@@ -60,6 +61,14 @@ class ConfigStore(Protocol):
     def read_topic_config(self, name: str) -> Mapping[str, str] | None: ...
     def write_topic_config(self, name: str, config: Mapping[str, str]) -> None: ...
     def read_broker_config(self, broker_id: int | None) -> dict[str, str]: ...
+    def check_broker_config(
+        self, broker_id: int | None, config: Mapping[str, str], changed: Sequence[str]
+    ) -> None:
+        """Raise KafkaError (INVALID_REQUEST) for dynamic configs that brokers cannot have.
+
+        ``changed``: the names that a request sets or removes.
+        """
+
     def write_broker_config(self, broker_id: int | None, config: Mapping[str, str]) -> None: ...
 
 
@@ -91,16 +100,16 @@ def replace_topic(store: ConfigStore, name: str, changes: Sequence[Change], *, v
 
 
 def alter_broker(store: ConfigStore, name: str, changes: Sequence[Change], *, validate_only: bool) -> None:
-    """Apply changes to the dynamic configs of this controller's id, or of all brokers (no name).
+    """Apply changes to the dynamic configs of the store's own id, or of all brokers (no name).
 
-    Configs that stay as they are, which a broker may have checked, are not checked. Raises KafkaError.
+    Raises KafkaError.
     """
     _check_changes(changes)
     broker_id = _broker_id(store, name)
     config = store.read_broker_config(broker_id)
     for change in changes:
         _apply(config, change, DYNAMIC)
-    check_broker_configs({key: config[key] for key, _, _ in changes if key in config})
+    store.check_broker_config(broker_id, config, [one.name for one in changes])
     if not validate_only:
         store.write_broker_config(broker_id, config)
 
@@ -110,7 +119,7 @@ def replace_broker(store: ConfigStore, name: str, changes: Sequence[Change], *, 
     _check_changes(changes)
     broker_id = _broker_id(store, name)
     config = {change.name: change.value or "" for change in changes}
-    check_broker_configs(config)
+    store.check_broker_config(broker_id, config, list(config))
     if not validate_only:
         store.write_broker_config(broker_id, config)
 

@@ -8,8 +8,9 @@ from enum import IntEnum
 from itertools import dropwhile
 from typing import NamedTuple
 
+from ctrlchan.config.dynamic import base_name, is_dynamic, row_of
 from ctrlchan.config.setting import ConfigType
-from ctrlchan.config.table import BROKERS, DYNAMIC, LISTENER_PREFIX, TOPICS
+from ctrlchan.config.table import BROKERS, CONTROLLERS, SECURITY, TOPICS, UNSHOWN
 from ctrlchan.config.values import parse_int
 
 __all__ = [
@@ -95,7 +96,7 @@ def _values_of(name: str, behind: Sequence[Configs]) -> Iterable[tuple[str, str 
     found = [
         (one, configs.values[one], configs.source)
         for configs in (*behind, _DEFAULTS)
-        for one in _ALTERNATIVES.get(name, (name,))
+        for one in _ALTERNATIVES.get(name, dict.fromkeys((name, base_name(name))))
         if one in configs.values
     ]
     return dropwhile(lambda synonym: synonym[0] != name, found)
@@ -118,46 +119,46 @@ def broker_configs(
     """Yield the configs of a broker.
 
     By name: ``static`` are those that are set in its settings, ``own`` its dynamic ones, ``defaults`` the
-    dynamic ones of all brokers. Dynamic values of static configs do not count.
+    dynamic ones of all brokers. Those that are set and that Kafka does not know are at the end.
     """
-    dynamic = [
-        Configs(_without_static(values or {}), source)
-        for values, source in (
-            (own, ConfigSource.DYNAMIC_BROKER),
-            (defaults, ConfigSource.DYNAMIC_DEFAULT_BROKER),
-        )
-    ]
-    behind = (*dynamic, Configs(static, ConfigSource.STATIC_BROKER))
-    unknown = {name for configs in dynamic for name in configs.values}.difference(BROKERS)
-    for name in (*BROKERS, *sorted(unknown)):
+    behind = (
+        Configs(own or {}, ConfigSource.DYNAMIC_BROKER),
+        Configs(defaults or {}, ConfigSource.DYNAMIC_DEFAULT_BROKER),
+        Configs(static, ConfigSource.STATIC_BROKER),
+    )
+    more = {name for configs in behind for name in configs.values}.difference(BROKERS)
+    for name in (*BROKERS, *sorted(more)):
         value = next(
             (configs.values[name] for configs in (*behind, _DEFAULTS) if name in configs.values), None
         )
         yield _described(name, value, tuple(_values_of(name, behind)))
 
 
-def _without_static(dynamic: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the dynamic configs without those that cannot be dynamic."""
-    return {name: value for name, value in dynamic.items() if name not in BROKERS or BROKERS[name].is_dynamic}
-
-
 def broker_defaults(defaults: Mapping[str, str]) -> Iterable[DescribedConfig]:
-    """Yield the dynamic configs of all brokers, without configs in ZooKeeper that are not dynamic."""
-    for name, value in sorted(_without_static(defaults).items()):
+    """Yield the dynamic configs of all brokers."""
+    for name, value in sorted(defaults.items()):
         yield _described(name, value, ((name, value, ConfigSource.DYNAMIC_DEFAULT_BROKER),))
 
 
 def _described(
     name: str, value: str | None, synonyms: tuple[tuple[str, str | None, ConfigSource], ...]
 ) -> DescribedConfig:
-    """Return a broker config. Kafka shows no value of unknown type."""
-    row = BROKERS.get(name)
-    base = BROKERS.get(LISTENER_PREFIX.sub("", name)) or DYNAMIC.get(name)
-    kind = base.type.code if base else ConfigType.UNKNOWN
-    if not kind:
+    """Return a broker config. As Kafka, it shows no password, and no value of unknown type."""
+    kind = _type_of(name)
+    if kind in (ConfigType.UNKNOWN, ConfigType.PASSWORD):
         value, synonyms = None, tuple((one, None, source) for one, _, source in synonyms)
     source = synonyms[0][2] if synonyms else ConfigSource.DEFAULT
-    return DescribedConfig(name, value, kind, source, row is None or not row.is_dynamic, synonyms)
+    return DescribedConfig(name, value, kind, source, not is_dynamic(name), synonyms)
+
+
+def _type_of(name: str) -> ConfigType:
+    """Return the type of a broker config, or of the config of all listeners that one listener has."""
+    base = base_name(name)
+    for rows in (BROKERS, UNSHOWN, SECURITY, CONTROLLERS):
+        if base in rows:
+            return rows[base].type.code
+    row = row_of(name)
+    return ConfigType.UNKNOWN if row is None else row.type.code
 
 
 def topic_defaults(setting: Callable[[str], str | None]) -> Mapping[str, str]:

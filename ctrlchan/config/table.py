@@ -162,7 +162,7 @@ NUM_NETWORK_THREADS = _broker(
 NUM_RECOVERY_THREADS_PER_DATA_DIR = _broker(
     "num.recovery.threads.per.data.dir", INT, "1", least=1, scope=CLUSTER_WIDE
 )
-_described_only(_broker("num.replica.fetchers", INT, "1", scope=CLUSTER_WIDE))
+NUM_REPLICA_FETCHERS = _broker("num.replica.fetchers", INT, "1", scope=CLUSTER_WIDE)
 PRODUCER_ID_EXPIRATION_MS = _broker("producer.id.expiration.ms", INT, "86400000", least=1, scope=CLUSTER_WIDE)
 _described_only(_broker("remote.fetch.max.wait.ms", INT, "500", least=1, scope=CLUSTER_WIDE))
 _described_only(
@@ -260,6 +260,14 @@ LOG_DIR = _unshown("log.dir", STRING, "/tmp/kafka-logs")
 LOG_DIRS = _unshown("log.dirs", LIST)
 LOG_INITIAL_TASK_DELAY_MS = _unshown("log.initial.task.delay.ms", LONG, "30000", least=0)
 _described_only(_unshown("offsets.topic.compression.codec", INT, "0"))
+PASSWORD_ENCODER_CIPHER_ALGORITHM = _unshown(
+    "password.encoder.cipher.algorithm", STRING, "AES/CBC/PKCS5Padding"
+)
+PASSWORD_ENCODER_ITERATIONS = _unshown("password.encoder.iterations", INT, "4096", least=1024)
+PASSWORD_ENCODER_KEY_LENGTH = _unshown("password.encoder.key.length", INT, "128", least=8)
+PASSWORD_ENCODER_KEYFACTORY_ALGORITHM = _unshown("password.encoder.keyfactory.algorithm", STRING)
+PASSWORD_ENCODER_OLD_SECRET = _unshown("password.encoder.old.secret", PASSWORD)
+PASSWORD_ENCODER_SECRET = _unshown("password.encoder.secret", PASSWORD)
 PRODUCER_ID_EXPIRATION_CHECK_INTERVAL_MS = _unshown(
     "producer.id.expiration.check.interval.ms", INT, "600000", least=1
 )

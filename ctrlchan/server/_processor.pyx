@@ -34,7 +34,7 @@ from libc.string cimport memcmp, memcpy, memmove, memset
 
 cimport cython
 
-from ctrlchan._c.atomics cimport add_and_get, count, count_shared, counted
+from ctrlchan._c.atomics cimport add_and_get, count, count_shared, counted, load_number, store_number
 from ctrlchan._c.bytes cimport get_i16, get_i32, put_i32
 from ctrlchan._c.clock_functions cimport Clock, ClockFunctions, monotonic_ns_of
 # Of the operating system, also where a server has another clock: Python threads wait by it.
@@ -392,9 +392,11 @@ cdef struct Acceptor:
     int waker[2]
     # What the poller watches at the listener
     int interest
-    int first_processor
-    int processor_count
-    int next_processor
+    # Indexes of its processors. Those behind the first ``processor_count`` get no connections any more.
+    int processors[MAX_PROCESSORS]
+    int opened_count
+    int64_t processor_count
+    int64_t next_processor
     # Whether the listener's peers must authenticate themselves.
     bint authenticates
     bint is_started
@@ -412,6 +414,9 @@ cdef struct RequestQueue:
     Mutex mutex
     Condition changed
     int64_t capacity
+    # How many threads that wait for a request shall return without one
+    int64_t wakes
+    int64_t idle
     RequestList waiting
     RequestList held
     bint closed
@@ -468,8 +473,9 @@ cdef struct Network:
     # -1: connections may be idle for ever.
     int64_t idle_ns
     int send_buffer
+    # Room for MAX_PROCESSORS, so that none moves. ``processor_count`` grows while the server runs.
     Processor* processors
-    int processor_count
+    int64_t processor_count
     Acceptor* acceptors
     int acceptor_count
     int64_t stopping

@@ -34,11 +34,23 @@ _Answer: TypeAlias = Buffers | Throttled | GoOn
 Serve: TypeAlias = Callable[[bytes, RequestContext], _Answer | Future[Buffers] | Future[_Answer]]
 
 
+class _HandlerThread:
+    """One thread, and for how many seconds it had no request (less than 0 while it waits for one)."""
+
+    def __init__(self, run: Callable[[int], object], number: int) -> None:
+        self.started = time.perf_counter()
+        self.idle = 0.0
+        self.thread = threading.Thread(
+            target=run, args=[number], name=f"kafka-request-handler-{number}", daemon=True
+        )
+
+
 class HandlerPool:
     """Threads that take requests, call ``serve`` and send its answers, then do the work of ``after_answer``.
 
     They also answer peers that authenticate themselves (``security/authentication.py``). An exception of
-    ``serve`` closes the connection. The threads end when the server has stopped.
+    ``serve`` closes the connection. The threads end when the server has stopped. ``resize`` starts and ends
+    some.
     """
 
     def __init__(self, broker_id: int, requests: RequestQueue, serve: Serve, threads: int) -> None:
@@ -47,43 +59,75 @@ class HandlerPool:
         self._serve = serve
         self._log_limit = LogRateLimit()
         self._logging = threading.Lock()
-        self._idle = [0.0] * threads
-        self._started = 0.0
-        self._threads = [
-            threading.Thread(
-                target=self._run, args=[number], name=f"kafka-request-handler-{number}", daemon=True
-            )
-            for number in range(threads)
-        ]
+        #: Guards the number of threads. Whoever holds it waits for nothing.
+        self._sizing = threading.Lock()
+        self._wanted = threads
+        self._is_started = False
+        self._threads: dict[int, _HandlerThread] = {}
 
     def start(self) -> None:
         """Start the threads."""
-        self._started = time.perf_counter()
-        for thread in self._threads:
-            thread.start()
+        with self._sizing:
+            self._is_started = True
+            self._start_missing()
+
+    def resize(self, threads: int) -> None:
+        """Have another number of threads (num.io.threads). A thread ends after the request it handles."""
+        with self._sizing:
+            self._wanted = threads
+            if self._is_started:
+                self._start_missing()
+        self._requests.wake()
+
+    def _start_missing(self) -> None:
+        """Start threads until there are enough. The lock is held."""
+        for number in range(self._wanted):
+            if number not in self._threads and len(self._threads) < self._wanted:
+                made = self._threads[number] = _HandlerThread(self._run, number)
+                made.thread.start()
+
+    def _may_end(self, number: int) -> bool:
+        """Return whether a thread is one too many; it counts no more then."""
+        if len(self._threads) <= self._wanted:
+            return False
+        with self._sizing:
+            if len(self._threads) <= self._wanted:
+                return False
+            del self._threads[number]
+            return True
+
+    @property
+    def size(self) -> int:
+        """The number of threads."""
+        return len(self._threads)
 
     def join(self, timeout: float) -> bool:
         """Wait until the threads have ended: the server has stopped. Return whether they did."""
         deadline = time.monotonic() + timeout
-        for thread in self._threads:
-            if thread.ident is not None:
-                thread.join(max(0.0, deadline - time.monotonic()))
-        return not any(thread.is_alive() for thread in self._threads)
+        with self._sizing:
+            self._is_started = False
+            threads = [one.thread for one in self._threads.values()]
+        for thread in threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        return not any(thread.is_alive() for thread in threads)
 
     @property
     def idle_share(self) -> float:
         """The share of time in which the threads had no request (RequestHandlerAvgIdlePercent)."""
-        seconds = (time.perf_counter() - self._started) * len(self._threads)
-        # Of a thread that waits, the time is to be added.
+        with self._sizing:
+            threads = list(self._threads.values())
         now = time.perf_counter()
-        idle = sum(one if one >= 0 else one + now for one in self._idle)
-        return max(0.0, min(1.0, idle / seconds)) if self._started and seconds else 1.0
+        seconds = sum(now - one.started for one in threads)
+        # Of a thread that waits, the time is to be added.
+        idle = sum(one.idle if one.idle >= 0 else one.idle + now for one in threads)
+        return max(0.0, min(1.0, idle / seconds)) if seconds else 1.0
 
     def _run(self, number: int) -> None:
-        while True:
-            self._idle[number] -= time.perf_counter()
+        own = self._threads[number]
+        while not self._may_end(number):
+            own.idle -= time.perf_counter()
             request = self._requests.take(_WAIT)
-            self._idle[number] += time.perf_counter()
+            own.idle += time.perf_counter()
             if request is not None:
                 with Answering():
                     self._handle(request)

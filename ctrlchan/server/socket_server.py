@@ -141,8 +141,15 @@ class RequestQueue:
         self._threads = threads
 
     def take(self, timeout: float) -> TakenRequest | None:
-        """Return the oldest request, or None if none came in ``timeout`` seconds or the server stopped."""
+        """Return the oldest request, or None if none came in ``timeout`` seconds or the server stopped.
+
+        None also for threads that wait when ``wake`` is called.
+        """
         return self._threads.take(timeout)
+
+    def wake(self) -> None:
+        """Let all threads that wait in ``take`` return."""
+        self._threads.wake_idle()
 
     @property
     def closed(self) -> bool:
@@ -182,6 +189,7 @@ class SocketServer:
         for name, _, _, protocol, _ in listeners:
             if (name in sasl) != protocol.name.startswith("SASL"):
                 raise ConfigError(f"listener {name}: {protocol.name} with or without SASL")
+        self._listeners = list(listeners)
         contexts = [_tls_context(listener) for listener in listeners]
         sockets: list[socket.socket] = []
         try:
@@ -192,11 +200,6 @@ class SocketServer:
                     raise cannot_listen(listener.host, listener.port, error) from None
                 self.ports[listener.name] = sockets[-1].getsockname()[1]
             idle_ms = settings.connections_max_idle_ms
-            overrides = [
-                (address, limit)
-                for host, limit in settings.max_connections_per_ip_overrides.items()
-                for address in _addresses(host)
-            ]
             self.threads = NetworkThreads(
                 [(listener.name, sock.fileno()) for listener, sock in zip(listeners, sockets, strict=True)],
                 hot,
@@ -206,7 +209,7 @@ class SocketServer:
                 idle_ns=idle_ms * 1_000_000 if 0 <= idle_ms <= _MAX_IDLE_MS else -1,
                 max_connections=settings.max_connections,
                 max_per_ip=settings.max_connections_per_ip,
-                per_ip_overrides=overrides,
+                per_ip_overrides=_overrides(settings),
                 send_buffer=settings.socket_send_buffer_bytes,
                 security_protocols=[listener.security_protocol for listener in listeners],
                 contexts=contexts,
@@ -223,7 +226,9 @@ class SocketServer:
         for sock in sockets:
             sock.detach()
         self.requests = RequestQueue(self.threads)
+        #: Held while the number of threads changes.
         self._stopping = threading.Lock()
+        self._is_stopped = False
         self._log_thread = threading.Thread(target=_log_events, args=[self.threads], name="socket-server-log")
 
     def start(self) -> None:
@@ -238,10 +243,40 @@ class SocketServer:
     def stop(self, timeout: float = 5.0) -> None:
         """Stop accepting, let requests in progress end for ``timeout`` seconds, then close everything."""
         with self._stopping:
+            self._is_stopped = True
             if not self.threads.stop(timeout):
                 logger.error("a processor did not end: its hot handler has not returned")
             if self._log_thread.is_alive():
                 self._log_thread.join()
+
+    def reconfigure(self, settings: SocketServerSettings) -> None:
+        """Take other limits of connections, and other numbers of processors.
+
+        Open connections stay. A processor that is not wanted any more keeps its own, and gets no new ones.
+        Raises OSError when an address is not found, or a thread or a descriptor cannot be had;
+        ConfigError for more processors than a server can have.
+        """
+        overrides = _overrides(settings)
+        with self._stopping:
+            if self._is_stopped:
+                return
+            self.threads.limit_connections(
+                settings.max_connections, settings.max_connections_per_ip, overrides
+            )
+            try:
+                self.threads.resize(settings.num_network_threads)
+            except ValueError as error:
+                raise ConfigError(f"num.network.threads: {error}") from None
+
+    def use_stores(self, number: int, security: ListenerSecurity) -> None:
+        """Begin new connections of a listener with the stores of ``security``, whose files are read now.
+
+        Open connections go on. Raises ConfigError for stores that cannot be used: the ones before stay.
+        """
+        context = _tls_context(self._listeners[number]._replace(security=security))
+        with self._stopping:
+            if context is not None and not self._is_stopped:
+                self.threads.use_context(number, context)
 
     def counters(self) -> tuple[list[ProcessorCounters], list[AcceptorCounters]]:
         """Return the counters of all processors (listener by listener) and of all acceptors."""
@@ -336,6 +371,15 @@ def _listen(listener: Listener, settings: SocketServerSettings) -> socket.socket
         sock.close()
         raise
     return sock
+
+
+def _overrides(settings: SocketServerSettings) -> list[tuple[bytes, int]]:
+    """Return the limits of IP addresses that have their own."""
+    return [
+        (address, limit)
+        for host, limit in settings.max_connections_per_ip_overrides.items()
+        for address in _addresses(host)
+    ]
 
 
 def _addresses(host: str) -> list[bytes]:

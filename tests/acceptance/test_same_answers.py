@@ -47,10 +47,6 @@ EXCEPTIONS: Final = {
     r"ApiVersions v\d .*\n    \.ApiKeys: [^;]*(; \.FinalizedFeaturesEpoch: Kafka 0, ours 'missing')?": (
         "fewer APIs are served: test_served_versions_are_kafkas; and there are no features"
     ),
-    r"(Incremental)?AlterConfigs v\d .*'ResourceType': 4.*'(retention.ms|no.such.config)'.*"
-    r"\n    \.Responses\[0\]\.ErrorCode: Kafka 0, ours 42; [^;]*": (
-        "configs of brokers that nothing reads are refused"
-    ),
     r"IncrementalAlterConfigs v\d .*'ConfigOperation': [239].*"
     r"\n    \.Responses\[0\]\.ErrorCode: Kafka -1, ours (40|42); [^;]*": (
         "a wrong operation is no unknown error"

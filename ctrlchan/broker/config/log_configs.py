@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 
 from ctrlchan.broker.config.log_config import LogConfig
-from ctrlchan.config.table import DYNAMIC, TRANSACTION_PARTITION_VERIFICATION_ENABLE
 from ctrlchan.errors import ConfigError, ZooKeeperError
 
 __all__ = ["LogConfigs"]
@@ -25,7 +24,6 @@ class LogConfigs:
         self, broker_id: int, static: Mapping[str, str], lock: AbstractContextManager[object]
     ) -> None:
         self.id = broker_id
-        self._static = static
         self._lock = lock
         #: Settings of topics that have no own ones.
         self.defaults = LogConfig.from_broker_configs(static)
@@ -33,8 +31,6 @@ class LogConfigs:
         self.own: dict[str, dict[str, str]] = {}
         self._topics: Callable[[], Collection[str]] = tuple
         self._update: Callable[[str, LogConfig], object] = lambda _topic, _config: None
-        self._verifies = TRANSACTION_PARTITION_VERIFICATION_ENABLE.of(static)
-        self._set_verification: Callable[[bool], object] = lambda _verifies: None
         # Until ``follow``: the settings with which the logs of each topic were loaded.
         self._loaded: dict[str, set[LogConfig]] | None = {}
 
@@ -52,12 +48,6 @@ class LogConfigs:
                 config = self.of(topic)
                 if loaded.get(topic) != {config}:
                     update(topic, config)
-
-    def follow_verification(self, update: Callable[[bool], object]) -> None:
-        """Call ``update`` with transaction.partition.verification.enable, now and when it changes."""
-        with self._lock:
-            self._set_verification = update
-            update(self._verifies)
 
     def of(self, topic: str) -> LogConfig:
         """Return the settings of a topic's logs; those of the broker where the topic's cannot be used."""
@@ -95,19 +85,11 @@ class LogConfigs:
                     logger.warning("broker %d: the configs of %s cannot be read: %s", self.id, topic, error)
             return self.of(topic)
 
-    def set_broker_configs(self, own: Mapping[str, str], defaults: Mapping[str, str]) -> None:
-        """Replace the dynamic configs of this broker and of all; logs follow. Raises ConfigError."""
-        effective = dict(self._static)
-        for configs in (defaults, own):
-            effective |= {name: value for name, value in configs.items() if name in DYNAMIC}
-        log_defaults = LogConfig.from_broker_configs(effective)
-        verifies = TRANSACTION_PARTITION_VERIFICATION_ENABLE.of(effective)
+    def set_defaults(self, defaults: LogConfig) -> None:
+        """Replace the settings of topics that have no own ones; their open logs follow."""
         with self._lock:
-            if verifies != self._verifies:
-                self._verifies = verifies
-                self._set_verification(verifies)
-            if log_defaults == self.defaults:
+            if defaults == self.defaults:
                 return
-            self.defaults = log_defaults
+            self.defaults = defaults
             for topic in self._topics():
                 self._update(topic, self.of(topic))

@@ -30,3 +30,8 @@ class LogManagerSettings(TypedSettings):
     cleaner_load_factor: float = 0.9
     #: Before the first retention and the first checkpoints.
     initial_delay_ms: int = value_of(table.LOG_INITIAL_TASK_DELAY_MS)
+
+    @property
+    def of_cleaner(self) -> tuple[int, int, int]:
+        """What the cleaner can have otherwise while it runs: threads, pause and memory."""
+        return self.cleaner_threads, self.cleaner_backoff_ms, self.cleaner_memory

@@ -41,6 +41,21 @@ class ConfiguredBroker(Protocol):
     def set_broker_configs(self, own: Mapping[str, str], defaults: Mapping[str, str]) -> object:
         """Take the dynamic configs of this broker, and those of all brokers. Raises ConfigError."""
 
+    def check_broker_configs(self, configs: Mapping[str, str], *, per_broker: bool) -> None:
+        """Raise KafkaError for dynamic configs, of this broker or of all, that it cannot take."""
+
+    def decoded(self, configs: Mapping[str, str], *, per_broker: bool) -> dict[str, str]:
+        """Return the dynamic configs of ZooKeeper that can be used, with passwords as they are."""
+
+    def encoded(self, configs: Mapping[str, str]) -> Mapping[str, str]:
+        """Return dynamic configs as ZooKeeper gets them. Raises KafkaError where passwords cannot be kept."""
+
+    def encoded_again(self, configs: Mapping[str, str]) -> Mapping[str, str] | None:
+        """Return configs whose passwords had another secret with the present one; None for no such."""
+
+    def written(self, configs: Mapping[str, str]) -> object:
+        """Take notice that a client has set the dynamic configs of this broker, equal or not."""
+
 
 class ConfiguredUsers(Protocol):
     """The users whose SCRAM credentials are in their configs. The methods are called without a lock."""
@@ -113,6 +128,9 @@ class BrokerConfigs:
 
     def start(self) -> None:
         """Give the broker all configs, and those that change from now on. Raises ZooKeeperError."""
+        again = self._broker.encoded_again(self._nodes.read_broker_config(self.id))
+        if again is not None:
+            self._nodes.write_broker_config(self.id, again)
         self._apply_all()
         self._thread.start()
 
@@ -153,12 +171,25 @@ class BrokerConfigs:
         self._nodes.write_topic_config(name, config)
 
     def read_broker_config(self, broker_id: int | None) -> dict[str, str]:
-        """Return the dynamic configs of a broker, or those of all brokers (None)."""
-        return self._nodes.read_broker_config(broker_id)
+        """Return the dynamic configs of this broker that can be used, or those of all brokers (None)."""
+        configs = self._nodes.read_broker_config(broker_id)
+        return self._broker.decoded(configs, per_broker=broker_id is not None)
+
+    def check_broker_config(
+        self, broker_id: int | None, config: Mapping[str, str], _changed: Sequence[str]
+    ) -> None:
+        """Raise KafkaError (INVALID_REQUEST) for dynamic configs that the broker cannot take."""
+        self._broker.check_broker_configs(config, per_broker=broker_id is not None)
 
     def write_broker_config(self, broker_id: int | None, config: Mapping[str, str]) -> None:
-        """Replace the dynamic configs of a broker, or those of all brokers (None), and tell all brokers."""
-        self._nodes.write_broker_config(broker_id, config)
+        """Replace the dynamic configs of this broker, or those of all brokers (None), and tell all brokers.
+
+        Raises KafkaError (INVALID_CONFIG) where passwords cannot be encoded.
+        """
+        encoded = self._broker.encoded(config)
+        if broker_id is not None:
+            self._broker.written(config)
+        self._nodes.write_broker_config(broker_id, encoded)
 
     def user_names(self) -> list[str]:
         """Return the names of the users with a config."""

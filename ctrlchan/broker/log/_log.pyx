@@ -119,6 +119,13 @@ cdef class Log:
                 self.local.segments.settings, self.local.settings = segment_settings, settings
                 unlock(&self.mutex)
 
+    def set_producer_expiration(self, int64_t expiration_ms):
+        """Take another producer.id.expiration.ms, for the producers that are known, too."""
+        with nogil:
+            lock(&self.mutex)
+            self.local.producers.expiration_ms = expiration_ms
+            unlock(&self.mutex)
+
     # -- the mutex, and errors
 
     cdef int lock_online(self) noexcept nogil:

@@ -23,7 +23,10 @@ class Scheduler:
     """
 
     def __init__(self, threads: int, name: str = "background") -> None:
+        self._name = name
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
+        #: Pools of other sizes, which end what they have begun.
+        self._replaced: list[ThreadPoolExecutor] = []
         self._changed = threading.Condition()
         # (due, number, function, period in seconds or None)
         self._due: list[tuple[float, int, Callable[[], object], float | None]] = []
@@ -40,6 +43,14 @@ class Scheduler:
     def every(self, period: float, function: Callable[[], object], delay: float | None = None) -> None:
         """Run the function after ``delay`` (or ``period``) seconds, and ``period`` seconds after each end."""
         self._add(time.monotonic() + (period if delay is None else delay), function, period)
+
+    def resize(self, threads: int) -> None:
+        """Use another number of threads. What was begun or is due goes on on the threads before."""
+        with self._changed:
+            if not self._stopped:
+                self._pool.shutdown(wait=False)
+                self._replaced.append(self._pool)
+                self._pool = ThreadPoolExecutor(threads, thread_name_prefix=self._name)
 
     def _add(self, due: float, function: Callable[[], object], period: float | None) -> None:
         with self._changed:
@@ -79,4 +90,5 @@ class Scheduler:
             self._due.clear()
             self._changed.notify()
         self._thread.join()
-        self._pool.shutdown(wait=not getattr(self._inside, "yes", False))
+        for pool in (*self._replaced, self._pool):
+            pool.shutdown(wait=not getattr(self._inside, "yes", False))

@@ -50,6 +50,10 @@ class LogCleaner:
         """Take the cleaner's checkpoint of a directory that is being loaded."""
         self._clean_up_to.update(directory.offsets_of(CLEANER_CHECKPOINT))
 
+    def use_memory(self, memory: int) -> None:
+        """Have other memory for the map of keys, from the next cleaning on."""
+        self._memory = memory
+
     def stop(self) -> None:
         """End a cleaning that runs."""
         self._is_stopped = True

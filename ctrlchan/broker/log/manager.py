@@ -109,10 +109,12 @@ class LogManager:
         self._on_offline = on_offline
         self._directories = [LogDirectory(path) for path in paths]
         self._scheduler: Scheduler | None = None
+        #: Counts the changes of the cleaner's settings: runs that were planned before one are dropped.
+        self._cleaner_settings = 0
         self._cleaner = LogCleaner(
             self._all_places,
             self._io,
-            memory=self.settings.cleaner_memory // self.settings.cleaner_threads,
+            memory=_memory_of(self.settings),
             load_factor=self.settings.cleaner_load_factor,
         )
         #: Locks for creating and deleting replicas; several replicas share one. Taken before ``_lock``.
@@ -256,11 +258,45 @@ class LogManager:
             else:
                 scheduler.once(partial(self._write_high_watermarks, directory))
             scheduler.every(_TICK_SECONDS, partial(self._tick, directory))
-        if settings.cleaner_enabled:
-            # Without a pause a thread would do nothing but ask whether a log is dirty, as Kafka's does.
-            pause = max(settings.cleaner_backoff_ms / 1000, _CLEANER_PAUSE_SECONDS)
-            for _ in range(settings.cleaner_threads):
-                scheduler.every(pause, self._cleaner.run)
+        self._plan_cleaner(scheduler)
+
+    def _plan_cleaner(self, scheduler: Scheduler) -> None:
+        """Begin with the cleaner's settings, on as many threads as they say."""
+        self._cleaner_settings += 1
+        if self.settings.cleaner_enabled:
+            for _ in range(self.settings.cleaner_threads):
+                self._plan_cleaning(scheduler, self._cleaner_settings)
+
+    def _plan_cleaning(self, scheduler: Scheduler, version: int) -> None:
+        # Without a pause a thread would do nothing but ask whether a log is dirty, as Kafka's does.
+        pause = max(self.settings.cleaner_backoff_ms / 1000, _CLEANER_PAUSE_SECONDS)
+        scheduler.once(partial(self._run_cleaner, scheduler, version), pause)
+
+    def _run_cleaner(self, scheduler: Scheduler, version: int) -> None:
+        if version != self._cleaner_settings:
+            return
+        try:
+            self._cleaner.run()
+        finally:
+            self._plan_cleaning(scheduler, version)
+
+    def reconfigure(self, settings: LogManagerSettings) -> None:
+        """Take other settings: threads, the cleaner's, producer.id.expiration.ms. The periods of tasks stay.
+
+        Those of the loading count at the next start.
+        """
+        before, self.settings = self.settings, settings
+        scheduler = self._scheduler
+        if settings.producer_expiration_ms != before.producer_expiration_ms:
+            for log in self.logs().values():
+                log.set_producer_expiration(settings.producer_expiration_ms)
+        if scheduler is None:
+            return
+        if settings.background_threads != before.background_threads:
+            scheduler.resize(settings.background_threads)
+        if settings.of_cleaner != before.of_cleaner:
+            self._cleaner.use_memory(_memory_of(settings))
+            self._plan_cleaner(scheduler)
 
     def stop(self, broker_epoch: int = -1) -> None:
         """Flush and close all logs, write the checkpoints, and mark the directories as closed in order."""
@@ -432,6 +468,8 @@ class LogManager:
                 with self._lock:
                     if directory.failure is None:
                         place = self._places[key] = Place(log, directory)
+                        # The settings may have changed since, when the log was not among all logs.
+                        log.set_producer_expiration(self.settings.producer_expiration_ms)
                         logger.info("Created the log %s", log.folder)
                         return place
                 log.close_files()
@@ -644,3 +682,8 @@ class _Count:
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+def _memory_of(settings: LogManagerSettings) -> int:
+    """Return the memory of each cleaner thread for the map of keys."""
+    return settings.cleaner_memory // settings.cleaner_threads

@@ -29,8 +29,8 @@ cdef void accept_all(Acceptor* a, int64_t* pause_ms) noexcept nogil:
             release_connection(network, NULL)
             continue
         poller.configure(poller, fd, network.send_buffer)
-        p = &network.processors[a.first_processor + a.next_processor]
-        a.next_processor = (a.next_processor + 1) % a.processor_count
+        a.next_processor = (a.next_processor + 1) % load_number(&a.processor_count)
+        p = &network.processors[a.processors[a.next_processor]]
         if not give_connection(p, fd, a.index, a.transport, &peer):
             report(network, NO_MEMORY, 0, &peer)
             release_connection(network, peer.ip)

@@ -100,7 +100,7 @@ cdef void complete(Network* network, uint64_t token) noexcept nogil:
     cdef Processor* p
     cdef Connection* c
     cdef bint wake = False
-    if index >= <uint32_t>network.processor_count:
+    if index >= load_number(&network.processor_count):
         return
     p = &network.processors[index]
     lock(&p.mutex)

@@ -173,8 +173,7 @@ cdef class NetworkThreads:
                   int64_t max_unauthenticated_bytes=524288, int64_t authentication_ms=30000, int64_t refusal_ms=100,
                   Clock clock=None, Poller poller=None):
         cdef Network* network
-        cdef int i
-        cdef bytes packed
+        cdef int i, k
         if not 0 < processors * len(listeners) <= MAX_PROCESSORS:
             raise ValueError(f"{processors} processors for each of {len(listeners)} listeners")
         self.hot = hot
@@ -202,20 +201,17 @@ cdef class NetworkThreads:
         open_mutex(&network.quotas.mutex, CONNECTION_QUOTAS)
         open_mutex(&network.tls_mutex, CONNECTION_QUOTAS)
         network.quotas.max_connections, network.quotas.max_per_ip = max_connections, max_per_ip
-        network.quotas.overrides = <IpCount*>calloc(max(1, len(per_ip_overrides)), sizeof(IpCount))
+        network.quotas.overrides = limits_of(per_ip_overrides)
+        network.quotas.override_count = len(per_ip_overrides)
         network.acceptors = <Acceptor*>calloc(len(listeners), sizeof(Acceptor))
-        network.processors = <Processor*>calloc(processors * len(listeners), sizeof(Processor))
-        if network.quotas.overrides == NULL or network.acceptors == NULL or network.processors == NULL:
+        network.processors = <Processor*>calloc(MAX_PROCESSORS, sizeof(Processor))
+        if network.acceptors == NULL or network.processors == NULL:
             raise MemoryError()
-        for i, (address, limit) in enumerate(per_ip_overrides):
-            packed = address
-            memcpy(network.quotas.overrides[i].ip, PyBytes_AS_STRING(packed), 16)
-            network.quotas.overrides[i].count = limit
-            network.quotas.override_count += 1
-        for i in range(processors * len(listeners)):
-            open_processor(network, i)
         for i in range(len(listeners)):
-            open_acceptor(network, i, listeners[i][1], processors)
+            open_acceptor(network, i, listeners[i][1])
+            for k in range(processors):
+                add_processor(&network.acceptors[i])
+            network.acceptors[i].processor_count = processors
             network.acceptors[i].authenticates = self.authenticators[i] is not None
             network.acceptors[i].names_peers = self.namers[i] is not None
             if contexts and contexts[i] is not None:
@@ -254,13 +250,7 @@ cdef class NetworkThreads:
         for i in range(network.acceptor_count):
             check_descriptors(network.acceptors[i].poller, network.acceptors[i].waker)
         for i in range(network.processor_count):
-            network.processors[i].started_ns = monotonic_ns_of(network.clock)
-            network.processors[i].ended = False
-            error = start_thread(&network.processors[i].thread, run_processor, &network.processors[i])
-            if error:
-                network.processors[i].ended = True
-                raise OSError(error, os.strerror(error))
-            network.processors[i].is_joinable = True
+            start_processor(&network.processors[i])
         for i in range(network.acceptor_count):
             error = start_thread(&network.acceptors[i].thread, run_acceptor, &network.acceptors[i])
             if error:
@@ -326,6 +316,35 @@ cdef class NetworkThreads:
             openssl_functions().SSL_CTX_free(before)
         network.acceptors[listener].transport = &TLS
 
+    def resize(self, int processors):
+        """Let each listener have another number of processors for the connections that it accepts from now on.
+
+        A processor that is one too many keeps its connections, and is used again when there shall be more.
+        Raises OSError, and ValueError for more than MAX_PROCESSORS in all. Not while ``stop`` runs or after it.
+        """
+        cdef Network* network = self.network
+        cdef Acceptor* a
+        cdef int i, added
+        cdef bint runs = network.acceptor_count > 0 and network.acceptors[0].is_started
+        added = sum([max(0, processors - network.acceptors[i].opened_count) for i in range(network.acceptor_count)])
+        if processors < 1 or network.processor_count + added > MAX_PROCESSORS:
+            raise ValueError(f"{processors} processors for each of {network.acceptor_count} listeners")
+        for i in range(network.acceptor_count):
+            a = &network.acceptors[i]
+            while a.opened_count < processors:
+                add_processor(a)
+                if runs:
+                    start_added(a)
+            # The acceptor sees a processor when it is ready.
+            store_number(&a.processor_count, processors)
+
+    def limit_connections(self, int64_t max_connections, int64_t max_per_ip, list per_ip_overrides):
+        """Replace the limits of open connections; those that are open stay."""
+        cdef IpCount* overrides = limits_of(per_ip_overrides)
+        cdef int number = len(per_ip_overrides)
+        with nogil:
+            set_limits(self.network, max_connections, max_per_ip, overrides, number)
+
     # -- without threads
 
     def turn(self, int index):
@@ -381,6 +400,11 @@ cdef class NetworkThreads:
                 return request
             wait_ns = max(0, deadline - monotonic_ns())
 
+    def wake_idle(self):
+        """Let all threads that wait in ``take`` return."""
+        with nogil:
+            wake_idle(&self.network.queue)
+
     @property
     def closed(self):
         """Whether the request queue is closed: what is left in it can be taken."""
@@ -410,19 +434,22 @@ cdef class NetworkThreads:
         cdef Network* network = self.network
         cdef const Counters* c
         cdef int64_t idle_ns, now
-        cdef int i
+        cdef Processor* p
+        cdef int i, k
         processors = []
-        for i in range(network.processor_count):
-            c = &network.processors[i].counters
-            idle_ns, now = counted(&c.idle_ns), monotonic_ns_of(network.clock)
-            processors.append((
-                counted(&c.connections), counted(&c.opened), counted(&c.requests), counted(&c.bytes_in),
-                counted(&c.bytes_out), idle_ns if idle_ns >= 0 else idle_ns + now, counted(&c.expired),
-                counted(&c.idle_closed), now - network.processors[i].started_ns,
-                counted(&c.authenticated), counted(&c.authentications_failed), counted(&c.renewed),
-                counted(&c.renewals_failed), counted(&c.cannot_renew), counted(&c.sessions_expired),
-                counted(&c.not_authenticated), counted(&c.handshakes), counted(&c.failed_handshakes),
-            ))
+        for i in range(network.acceptor_count):
+            for k in range(network.acceptors[i].opened_count):
+                p = &network.processors[network.acceptors[i].processors[k]]
+                c = &p.counters
+                idle_ns, now = counted(&c.idle_ns), monotonic_ns_of(network.clock)
+                processors.append((
+                    counted(&c.connections), counted(&c.opened), counted(&c.requests), counted(&c.bytes_in),
+                    counted(&c.bytes_out), idle_ns if idle_ns >= 0 else idle_ns + now, counted(&c.expired),
+                    counted(&c.idle_closed), now - p.started_ns,
+                    counted(&c.authenticated), counted(&c.authentications_failed), counted(&c.renewed),
+                    counted(&c.renewals_failed), counted(&c.cannot_renew), counted(&c.sessions_expired),
+                    counted(&c.not_authenticated), counted(&c.handshakes), counted(&c.failed_handshakes),
+                ))
         acceptors = [
             (counted(&network.acceptors[i].rejected), counted(&network.acceptors[i].accept_errors))
             for i in range(network.acceptor_count)
@@ -512,7 +539,24 @@ cdef object context_of(NetworkThreads threads, Connection* c):
     return <object>c.context
 
 
-cdef void open_processor(Network* network, int index) noexcept:
+cdef IpCount* limits_of(list per_ip_overrides) except NULL:
+    """Return the limits of addresses that have their own."""
+    cdef IpCount* limits = <IpCount*>calloc(max(1, len(per_ip_overrides)), sizeof(IpCount))
+    cdef bytes packed
+    cdef int i
+    if limits == NULL:
+        raise MemoryError()
+    for i, (address, limit) in enumerate(per_ip_overrides):
+        packed = address
+        memcpy(limits[i].ip, PyBytes_AS_STRING(packed), 16)
+        limits[i].count = limit
+    return limits
+
+
+cdef void add_processor(Acceptor* a) noexcept:
+    """Open one more processor of a listener. Its acceptor does not use it yet."""
+    cdef Network* network = a.network
+    cdef int index = <int>network.processor_count
     cdef Processor* p = &network.processors[index]
     p.network, p.index, p.ended = network, index, True
     p.waker[0] = p.waker[1] = -1
@@ -521,7 +565,36 @@ cdef void open_processor(Network* network, int index) noexcept:
     p.now = monotonic_ns_of(network.clock)
     open_wheel(&p.wheel, p.now // 1000000)
     network.poller.open(network.poller, &p.poller, p.waker)
-    network.processor_count += 1
+    store_number(&network.processor_count, index + 1)
+    a.processors[a.opened_count] = index
+    a.opened_count += 1
+
+
+cdef int start_processor(Processor* p) except -1:
+    cdef int error
+    p.started_ns = monotonic_ns_of(p.network.clock)
+    p.ended = False
+    error = start_thread(&p.thread, run_processor, p)
+    if error:
+        p.ended = True
+        raise OSError(error, os.strerror(error))
+    p.is_joinable = True
+    return 0
+
+
+cdef int start_added(Acceptor* a) except -1:
+    """Start the processor that was added last; without a descriptor or a thread it is none."""
+    cdef Processor* p = &a.network.processors[a.processors[a.opened_count - 1]]
+    try:
+        check_descriptors(p.poller, p.waker)
+        start_processor(p)
+    except BaseException:
+        # No other thread has seen it: its number is the highest.
+        a.opened_count -= 1
+        store_number(&a.network.processor_count, p.index)
+        free_processor(p)
+        raise
+    return 0
 
 
 cdef void close_polling(Processor* p) noexcept nogil:
@@ -552,10 +625,10 @@ cdef void free_processor(Processor* p) noexcept:
     close_mutex(&p.mutex)
 
 
-cdef void open_acceptor(Network* network, int index, int fd, int processors) noexcept:
+cdef void open_acceptor(Network* network, int index, int fd) noexcept:
     cdef Acceptor* a = &network.acceptors[index]
     a.network, a.index, a.listener_fd = network, index, fd
-    a.first_processor, a.processor_count = index * processors, processors
+    a.next_processor = -1
     a.waker[0] = a.waker[1] = -1
     a.interest = READABLE
     a.transport = &PLAINTEXT

@@ -56,9 +56,13 @@ cdef Connection* take_request(RequestQueue* queue, int64_t wait_ns) noexcept nog
     cdef Connection* next_held
     cdef int64_t deadline = monotonic_ns() + wait_ns
     lock(&queue.mutex)
-    while queue.waiting.first == NULL and not queue.closed and wait_ns > 0:
+    queue.idle += 1
+    while queue.waiting.first == NULL and not queue.closed and wait_ns > 0 and queue.wakes == 0:
         wait(&queue.changed, &queue.mutex, wait_ns)
         wait_ns = deadline - monotonic_ns()
+    queue.idle -= 1
+    if queue.wakes > 0:
+        queue.wakes -= 1
     taken = queue.waiting.first
     if taken != NULL:
         unlink_request(&queue.waiting, taken)
@@ -70,6 +74,14 @@ cdef Connection* take_request(RequestQueue* queue, int64_t wait_ns) noexcept nog
             signal(&queue.changed)
     unlock(&queue.mutex)
     return taken
+
+
+cdef void wake_idle(RequestQueue* queue) noexcept nogil:
+    """Let all threads that wait for a request return, with a request that has come meanwhile or without one."""
+    lock(&queue.mutex)
+    queue.wakes = queue.idle
+    broadcast(&queue.changed)
+    unlock(&queue.mutex)
 
 
 cdef void close_queue(RequestQueue* queue) noexcept nogil:

@@ -94,13 +94,14 @@ cdef IpCount** place_of(Quotas* quotas, const uint8_t* ip) noexcept nogil:
 cdef int64_t admit(Network* network, const uint8_t* ip) noexcept nogil:
     """Count a connection for its address. Return -1, or the limit of the address when that is reached already."""
     cdef Quotas* quotas = &network.quotas
-    cdef int64_t limit = quotas.max_per_ip, refused = -1
+    cdef int64_t limit, refused = -1
     cdef int i
     cdef IpCount** place
+    lock(&quotas.mutex)
+    limit = quotas.max_per_ip
     for i in range(quotas.override_count):
         if memcmp(quotas.overrides[i].ip, ip, 16) == 0:
             limit = quotas.overrides[i].count
-    lock(&quotas.mutex)
     place = place_of(quotas, ip)
     if (place[0].count if place[0] != NULL else 0) >= limit:
         refused = limit
@@ -114,3 +115,21 @@ cdef int64_t admit(Network* network, const uint8_t* ip) noexcept nogil:
             place[0].count += 1
     unlock(&quotas.mutex)
     return refused
+
+
+cdef void set_limits(
+    Network* network, int64_t max_connections, int64_t max_per_ip, IpCount* overrides, int override_count
+) noexcept nogil:
+    """Replace the limits, whose addresses become the server's memory, and wake acceptors that wait."""
+    cdef Quotas* quotas = &network.quotas
+    cdef IpCount* replaced
+    cdef int i
+    lock(&quotas.mutex)
+    quotas.max_connections, quotas.max_per_ip = max_connections, max_per_ip
+    replaced, quotas.overrides = quotas.overrides, overrides
+    quotas.override_count = override_count
+    quotas.acceptors_wait = False
+    unlock(&quotas.mutex)
+    free(replaced)
+    for i in range(network.acceptor_count):
+        network.poller.ring(network.poller, network.acceptors[i].waker)

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from ctrlchan.authorizer.acls import Operation
 from ctrlchan.config import table
 from ctrlchan.config.described import DescribedConfig, broker_configs, broker_defaults
+from ctrlchan.config.dynamic import usable
 from ctrlchan.server.access import DESCRIBE_CONFIGS_CLUSTER, DESCRIBE_CONFIGS_TOPIC, Access, asks
 from ctrlchan.server.api import Api, Reply, Request
 from ctrlchan.server.kio_messages import ClientMessages, KioError
@@ -134,17 +135,20 @@ def _configs(core: ConfigCore, kind: int, name: str) -> Iterable[DescribedConfig
         return configs
     if kind == _BROKER:
         if not name:
-            return broker_defaults(core.dynamic_configs(None))
+            return broker_defaults(_dynamic(core, None))
         _check_is_this_broker(core, name)
-        return broker_configs(
-            _static_configs(core), core.dynamic_configs(core.id), core.dynamic_configs(None)
-        )
+        return broker_configs(_static_configs(core), _dynamic(core, core.id), _dynamic(core, None))
     if kind == _BROKER_LOGGER:
         if not name:
             raise _RefusedError(KioError.invalid_request, "Broker id must not be empty")
         _check_is_this_broker(core, name)
         return ()
     raise _RefusedError(KioError.invalid_request, "Client metrics are only supported in KRaft mode")
+
+
+def _dynamic(core: ConfigCore, broker_id: int | None) -> Mapping[str, str]:
+    """Return the dynamic configs that count, of this broker or of all brokers (None)."""
+    return usable(core.dynamic_configs(broker_id), per_broker=broker_id is not None)[0]
 
 
 def _check_sendable(configs: Iterable[DescribedConfig]) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from ctrlchan.broker.config.log_config import LogConfig
 from ctrlchan.broker.config.log_configs import LogConfigs
-from ctrlchan.errors import ConfigError, ZooKeeperError
+from ctrlchan.errors import ZooKeeperError
 
 
 def made(**static: str) -> LogConfigs:
@@ -38,7 +38,7 @@ def test_broker_configs_that_change_while_logs_are_loaded_reach_all_open_logs() 
     configs = made()
     opened = {topic: configs.of(topic) for topic in ("alpha", "beta")}
     configs.set_topic_configs("alpha", {"segment.bytes": "200"})
-    configs.set_broker_configs({"log.segment.bytes": "300"}, {})
+    configs.set_defaults(LogConfig(segment_bytes=300))
     configs.follow(lambda: set(opened), opened.__setitem__)
     assert (opened["alpha"].segment_bytes, opened["beta"].segment_bytes) == (200, 300)
 
@@ -77,16 +77,3 @@ def test_a_log_is_opened_where_its_configs_cannot_be_read(caplog: pytest.LogCapt
     assert configs.of_new_log(Reads(), "failing", True) == LogConfig()
     assert configs.of_new_log(None, "alpha", True) == LogConfig()
     assert "the configs of failing cannot be read: " in caplog.text
-
-
-def test_verification_of_transactions_is_followed() -> None:
-    name = "transaction.partition.verification.enable"
-    configs = LogConfigs(1, {name: "false"}, threading.RLock())
-    switched: list[bool] = []
-    configs.follow_verification(switched.append)
-    configs.set_broker_configs({}, {name: "true"})
-    configs.set_broker_configs({"log.retention.ms": "77"}, {name: "true"})
-    configs.set_broker_configs({name: "false"}, {name: "true"})
-    with pytest.raises(ConfigError):
-        configs.set_broker_configs({name: "perhaps"}, {})
-    assert switched == [False, True, False]

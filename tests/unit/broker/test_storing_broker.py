@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry
 
 import ctrlchan
 from ctrlchan._codec import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA
+from ctrlchan.broker.config.log_config import LogConfig
 from ctrlchan.broker.log.checkpoints import read_meta_properties
 from ctrlchan.embedded import EmbeddedCluster
 from ctrlchan.errors import ConfigError, ErrorCode, LogDirectoryError
@@ -211,7 +212,7 @@ def test_configs_of_topics_and_brokers_reach_open_logs(broker: EmbeddedBroker) -
 
     assert inspect(broker, config) == (1 << 30, 604_800_000)
     inspect(broker, lambda core: core.log_configs.set_topic_configs("alpha", {"segment.bytes": "4096"}))
-    inspect(broker, lambda core: core.log_configs.set_broker_configs({"log.retention.ms": "77"}, {}))
+    inspect(broker, lambda core: core.log_configs.set_defaults(LogConfig(retention_ms=77)))
     assert inspect(broker, config) == (4096, 77)
     with pytest.raises(ConfigError):
         inspect(broker, lambda core: core.log_configs.set_topic_configs("alpha", {"segment.bytes": "x"}))

@@ -13,7 +13,8 @@ from contextlib import ExitStack, suppress
 import psutil
 import pytest
 
-from ctrlchan.server.socket_server import Listener, SocketServer
+from ctrlchan.errors import ConfigError
+from ctrlchan.server.socket_server import Listener, SocketServer, SocketServerSettings
 from tests.kafka.waiting import wait_until
 from tests.unit.server.serving import (
     LOCAL,
@@ -200,6 +201,60 @@ def test_an_address_may_have_a_limit_of_its_own() -> None:
         Client(server) as client,
     ):
         assert client.is_closed()
+
+
+def test_limits_of_connections_change() -> None:
+    with serving(EchoHandler(), max_connections=1) as server:
+        first, second = Client(server), Client(server)
+        first.frames(b"e")
+        assert first.answer() == b"e"
+        second.frames(b"e2")
+        # The second one is accepted when the limit rises, without another connection.
+        server.reconfigure(SocketServerSettings(max_connections=2))
+        assert second.answer() == b"e2"
+        server.reconfigure(SocketServerSettings(max_connections_per_ip=2))
+        with Client(server) as third:
+            assert third.is_closed()
+        server.reconfigure(SocketServerSettings(max_connections_per_ip_overrides={"127.0.0.1": 3}))
+        with Client(server) as third:
+            third.frames(b"e3")
+            assert third.answer() == b"e3"
+            with Client(server) as fourth:
+                assert fourth.is_closed()
+        first.frames(b"e")
+        assert first.answer() == b"e"
+        first.close()
+        second.close()
+
+
+def test_the_number_of_processors_changes() -> None:
+    def served(server: SocketServer, clients: list[Client]) -> list[int]:
+        for client in clients:
+            client.frames(b"e")
+            assert client.answer() == b"e"
+        return [one.connections for one in server.counters()[0]]
+
+    with serving(EchoHandler()) as server:
+        clients = [Client(server)]
+        assert served(server, clients) == [1]
+        server.reconfigure(SocketServerSettings(num_network_threads=3))
+        for _ in range(3):
+            clients.append(Client(server))
+            served(server, clients)
+        assert sorted(served(server, clients)) == [1, 1, 2]
+        # Connections of a processor that is one too many go on.
+        server.reconfigure(SocketServerSettings(num_network_threads=1))
+        for _ in range(2):
+            clients.append(Client(server))
+            served(server, clients)
+        counts = served(server, clients)
+        assert (len(counts), sum(counts), counts[1:]) == (3, 6, [1, 1])
+        with pytest.raises(ConfigError, match="257 processors"):
+            server.reconfigure(SocketServerSettings(num_network_threads=257))
+        assert served(server, clients) == counts
+        for client in clients:
+            client.close()
+        wait_for_connections(server, 0)
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from functools import partial
 from queue import SimpleQueue
 
 import pytest
@@ -43,9 +44,17 @@ def serve(frame: bytes, context: RequestContext) -> Buffers | Future[Buffers]:
 
 
 @pytest.fixture
-def peer() -> Iterator[socket.socket]:
-    server = SocketServer([Listener("PLAINTEXT", "127.0.0.1", 0)])
-    pool = HandlerPool(1, server.requests, serve, 2)
+def server() -> SocketServer:
+    return SocketServer([Listener("PLAINTEXT", "127.0.0.1", 0)])
+
+
+@pytest.fixture
+def pool(server: SocketServer) -> HandlerPool:
+    return HandlerPool(1, server.requests, serve, 2)
+
+
+@pytest.fixture
+def peer(server: SocketServer, pool: HandlerPool) -> Iterator[socket.socket]:
     pool.start()
     server.start()
     with socket.create_connection(("127.0.0.1", server.ports["PLAINTEXT"]), timeout=30) as connection:
@@ -122,3 +131,22 @@ def test_work_of_other_threads_is_done_at_once() -> None:
     after_answer(lambda: done.append(3))
     answering.__exit__(KeyError, KeyError("refused"), None)
     assert done == [1, 2, 3]
+
+
+def _has(pool: HandlerPool, threads: int) -> bool:
+    return pool.size == threads
+
+
+def test_the_number_of_threads_changes(peer: socket.socket, pool: HandlerPool) -> None:
+    for threads in (5, 1, 3):
+        pool.resize(threads)
+        wait_until(partial(_has, pool, threads), what="other threads")
+        send_frame(peer, b"hello")
+        assert receive_frame(peer) == b"hello PLAINTEXT 127.0.0.1 User:ANONYMOUS"
+    # A thread that has a request ends after it.
+    send_frame(peer, b"work")
+    pool.resize(1)
+    WORK.put(lambda: None)
+    assert receive_frame(peer).startswith(b"work")
+    wait_until(lambda: pool.size == 1, what="one thread")
+    assert 0 <= pool.idle_share <= 1

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 import trustme
 
+from ctrlchan.errors import ConfigError
 from ctrlchan.server._processor import TakenRequest
 from ctrlchan.server.socket_server import SocketServer
 from tests.kafka.waiting import wait_until
@@ -29,7 +30,7 @@ from tests.unit.server.serving import (
     sized,
     wait_for_connections,
 )
-from tests.unit.server.tls_serving import TlsClient, client_context, tls_listener
+from tests.unit.server.tls_serving import TlsClient, client_context, pem_of, tls_listener
 
 VERSIONS = ("TLSv1_2", "TLSv1_3")
 
@@ -430,3 +431,22 @@ def test_key_updates(server: SocketServer) -> None:
         # The client's, and the answer to the last one
         assert seen.count(b", KeyUpdate") >= 4
         process.stdin.close()
+
+
+def test_new_connections_have_other_stores(server: SocketServer) -> None:
+    other = trustme.CA()
+    trusting = ssl.create_default_context()
+    other.configure_trust(trusting)
+    with TlsClient(server) as before:
+        security = tls_listener(**pem_of(other.issue_cert("localhost"))).security
+        server.use_stores(0, security)
+        with TlsClient(server, trusting) as after:
+            for client in (before, after):
+                client.frames(b"e")
+                assert client.answer() == b"e"
+    # Stores that cannot be used change nothing.
+    with pytest.raises(ConfigError):
+        server.use_stores(0, tls_listener(key_pem="no key").security)
+    with TlsClient(server, trusting) as after:
+        after.frames(b"e")
+        assert after.answer() == b"e"

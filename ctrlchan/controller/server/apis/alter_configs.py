@@ -7,9 +7,10 @@ of all brokers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 
+from ctrlchan.config.parsing import check_broker_configs
 from ctrlchan.controller.core import ControllerCore
 from ctrlchan.controller.events.event import ControllerState
 from ctrlchan.controller.server.core import ServerCore
@@ -40,6 +41,12 @@ class _Store:
 
     def read_broker_config(self, broker_id: int | None) -> dict[str, str]:
         return self._core.nodes.read_broker_config(broker_id)
+
+    def check_broker_config(
+        self, _broker_id: int | None, config: Mapping[str, str], changed: Sequence[str]
+    ) -> None:
+        # What stays as it is a broker may have checked.
+        check_broker_configs({name: config[name] for name in changed if name in config})
 
     def write_broker_config(self, broker_id: int | None, config: Mapping[str, str]) -> None:
         self._core.nodes.write_broker_config(broker_id, config)

@@ -40,6 +40,18 @@ class Broker:
         LogConfig.from_broker_configs({**defaults, **own})
         self.dynamic = (own, defaults)
 
+    def check_broker_configs(self, configs: Mapping[str, str], *, per_broker: bool) -> None: ...
+
+    def decoded(self, configs: Mapping[str, str], *, per_broker: bool) -> dict[str, str]:
+        return dict(configs)
+
+    def encoded(self, configs: Mapping[str, str]) -> Mapping[str, str]:
+        return configs
+
+    def encoded_again(self, configs: Mapping[str, str]) -> None: ...
+
+    def written(self, configs: Mapping[str, str]) -> None: ...
+
 
 @pytest.fixture
 def one() -> Iterator[ZooKeeperSession]:

@@ -35,6 +35,18 @@ class Broker:
     def set_broker_configs(self, own: Mapping[str, str], defaults: Mapping[str, str]) -> None:
         """Take nothing."""
 
+    def check_broker_configs(self, configs: Mapping[str, str], *, per_broker: bool) -> None: ...
+
+    def decoded(self, configs: Mapping[str, str], *, per_broker: bool) -> dict[str, str]:
+        return dict(configs)
+
+    def encoded(self, configs: Mapping[str, str]) -> Mapping[str, str]:
+        return configs
+
+    def encoded_again(self, configs: Mapping[str, str]) -> None: ...
+
+    def written(self, configs: Mapping[str, str]) -> None: ...
+
 
 class Limited:
     """The quotas of a broker, as they are applied."""

@@ -1,0 +1,224 @@
+"""Which configs of brokers can be changed while brokers run, and what a change is checked for (KIP-226).
+
+One broker may have a config for itself, or all brokers may have it. A listener's own value stands behind
+``listener.name.NAME.``. Source: ``DynamicBrokerConfig.validateConfigs`` and ``DynamicConfig.Broker`` of Kafka
+3.9 in ZooKeeper mode.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from ctrlchan.config import table
+from ctrlchan.config.setting import DOUBLE, LIST, LONG, SHORT, STRING, Scope, Setting
+from ctrlchan.errors import ConfigError
+
+__all__ = ["base_name", "check_dynamic", "is_dynamic", "is_password", "row_of", "usable"]
+
+_LISTENER: Final = re.compile(r"listener\.name\.[^.]*\.(.*)", re.DOTALL)
+
+#: ``SslConfigs.RECONFIGURABLE_CONFIGS``: the key stores and trust stores of one listener.
+_STORES: Final[tuple[Setting[Any], ...]] = (
+    table.SSL_KEY_PASSWORD, table.SSL_KEYSTORE_CERTIFICATE_CHAIN, table.SSL_KEYSTORE_KEY,
+    table.SSL_KEYSTORE_LOCATION, table.SSL_KEYSTORE_PASSWORD, table.SSL_KEYSTORE_TYPE,
+    table.SSL_TRUSTSTORE_CERTIFICATES, table.SSL_TRUSTSTORE_LOCATION, table.SSL_TRUSTSTORE_PASSWORD,
+    table.SSL_TRUSTSTORE_TYPE,
+)  # fmt: skip
+#: The other ones of ``DynamicListenerConfig`` that the table has a row for.
+_OF_LISTENERS: Final[tuple[Setting[Any], ...]] = (
+    table.SASL_ENABLED_MECHANISMS, table.SASL_JAAS_CONFIG, table.SASL_KERBEROS_SERVICE_NAME,
+    table.SASL_MECHANISM_INTER_BROKER_PROTOCOL, table.SSL_CIPHER_SUITES, table.SSL_CLIENT_AUTH,
+    table.SSL_ENABLED_PROTOCOLS, table.SSL_ENDPOINT_IDENTIFICATION_ALGORITHM,
+)  # fmt: skip
+#: And those that nothing here acts on: brokers keep and describe them.
+_WITHOUT_ROW: Final[tuple[Setting[Any], ...]] = (
+    *(Setting(name, STRING) for name in (
+        "principal.builder.class", "sasl.kerberos.kinit.cmd", "ssl.engine.factory.class",
+        "ssl.keymanager.algorithm", "ssl.protocol", "ssl.provider", "ssl.secure.random.implementation",
+        "ssl.trustmanager.algorithm",
+    )),
+    *(Setting(name, DOUBLE) for name in (
+        "sasl.kerberos.ticket.renew.jitter", "sasl.kerberos.ticket.renew.window.factor",
+        "sasl.login.refresh.window.factor", "sasl.login.refresh.window.jitter",
+    )),
+    *(Setting(name, SHORT) for name in (
+        "sasl.login.refresh.buffer.seconds", "sasl.login.refresh.min.period.seconds",
+    )),
+    Setting("sasl.kerberos.min.time.before.relogin", LONG),
+    Setting("sasl.kerberos.principal.to.local.rules", LIST),
+)  # fmt: skip
+
+_store_names: Final = frozenset(row.name for row in _STORES)
+#: ``DynamicBrokerConfig.PerBrokerConfigs``.
+_PER_BROKER: Final[Mapping[str, Setting[Any]]] = {
+    row.name: row
+    for row in (
+        *(row for row in table.BROKERS.values() if row.scope is Scope.PER_BROKER),
+        *_STORES,
+        *_OF_LISTENERS,
+        *_WITHOUT_ROW,
+    )
+}
+#: ``DynamicBrokerConfig.AllDynamicConfigs``.
+_DYNAMIC: Final[Mapping[str, Setting[Any]]] = {
+    **{name: row for name, row in table.DYNAMIC.items() if name in table.BROKERS},
+    **_PER_BROKER,
+}
+#: What follows the name of a mechanism, in names of one listener.
+_OF_MECHANISMS: Final = (
+    table.SASL_JAAS_CONFIG.name, "sasl.login.callback.handler.class", "sasl.login.class",
+    "sasl.server.callback.handler.class", table.CONNECTIONS_MAX_REAUTH_MS.name,
+)  # fmt: skip
+_PASSWORDS: Final = (
+    table.SASL_JAAS_CONFIG.name, table.SSL_KEY_PASSWORD.name, table.SSL_KEYSTORE_CERTIFICATE_CHAIN.name,
+    table.SSL_KEYSTORE_KEY.name, table.SSL_KEYSTORE_PASSWORD.name, table.SSL_TRUSTSTORE_CERTIFICATES.name,
+    table.SSL_TRUSTSTORE_PASSWORD.name,
+)  # fmt: skip
+#: Settings of Kafka's that the table has no row for. They are those of a broker's file alone.
+_READ_ONLY: Final = frozenset((
+    "alter.config.policy.class.name", "alter.log.dirs.replication.quota.window.num",
+    "alter.log.dirs.replication.quota.window.size.seconds", "auto.include.jmx.reporter",
+    "broker.heartbeat.interval.ms", "broker.id.generation.enable", "broker.session.timeout.ms",
+    "client.quota.callback.class", "controller.listener.names", "controller.quorum.append.linger.ms",
+    "controller.quorum.bootstrap.servers", "controller.quorum.election.backoff.max.ms",
+    "controller.quorum.election.timeout.ms", "controller.quorum.fetch.timeout.ms",
+    "controller.quorum.request.timeout.ms", "controller.quorum.retry.backoff.ms",
+    "controller.quorum.voters", "create.topic.policy.class.name",
+    "delegation.token.expiry.check.interval.ms", "delegation.token.expiry.time.ms",
+    "delegation.token.master.key", "delegation.token.max.lifetime.ms", "delegation.token.secret.key",
+    "delete.records.purgatory.purge.interval.requests", "early.start.listeners",
+    "eligible.leader.replicas.enable", "fetch.purgatory.purge.interval.requests",
+    "group.consumer.assignors", "group.consumer.heartbeat.interval.ms",
+    "group.consumer.max.heartbeat.interval.ms", "group.consumer.max.session.timeout.ms",
+    "group.consumer.max.size", "group.consumer.migration.policy",
+    "group.consumer.min.heartbeat.interval.ms", "group.consumer.min.session.timeout.ms",
+    "group.consumer.session.timeout.ms", "group.coordinator.append.linger.ms",
+    "group.coordinator.new.enable", "group.coordinator.rebalance.protocols", "group.coordinator.threads",
+    "group.share.delivery.count.limit", "group.share.enable", "group.share.heartbeat.interval.ms",
+    "group.share.max.groups", "group.share.max.heartbeat.interval.ms",
+    "group.share.max.record.lock.duration.ms", "group.share.max.session.timeout.ms",
+    "group.share.max.size", "group.share.min.heartbeat.interval.ms",
+    "group.share.min.record.lock.duration.ms", "group.share.min.session.timeout.ms",
+    "group.share.partition.max.record.locks", "group.share.record.lock.duration.ms",
+    "group.share.session.timeout.ms", "initial.broker.registration.timeout.ms",
+    "kafka.metrics.polling.interval.secs", "kafka.metrics.reporters", "log.dir.failure.timeout.ms",
+    "max.request.partition.size.limit", "metadata.log.dir",
+    "metadata.log.max.record.bytes.between.snapshots", "metadata.log.max.snapshot.interval.ms",
+    "metadata.log.segment.bytes", "metadata.log.segment.min.bytes", "metadata.log.segment.ms",
+    "metadata.max.idle.interval.ms", "metadata.max.retention.bytes", "metadata.max.retention.ms",
+    "metrics.num.samples", "metrics.recording.level", "metrics.sample.window.ms", "node.id",
+    "num.replica.alter.log.dirs.threads", "offsets.commit.required.acks", "process.roles",
+    "producer.purgatory.purge.interval.requests", "queued.max.request.bytes",
+    "remote.log.manager.copier.thread.pool.size", "remote.log.manager.copy.quota.window.num",
+    "remote.log.manager.copy.quota.window.size.seconds", "remote.log.manager.expiration.thread.pool.size",
+    "remote.log.manager.fetch.quota.window.num", "remote.log.manager.fetch.quota.window.size.seconds",
+    "remote.log.manager.task.interval.ms", "remote.log.manager.task.retry.backoff.max.ms",
+    "remote.log.manager.task.retry.backoff.ms", "remote.log.manager.task.retry.jitter",
+    "remote.log.manager.thread.pool.size", "remote.log.metadata.custom.metadata.max.bytes",
+    "remote.log.metadata.manager.class.name", "remote.log.metadata.manager.class.path",
+    "remote.log.metadata.manager.impl.prefix", "remote.log.metadata.manager.listener.name",
+    "remote.log.reader.max.pending.tasks", "remote.log.reader.threads",
+    "remote.log.storage.manager.class.name", "remote.log.storage.manager.class.path",
+    "remote.log.storage.manager.impl.prefix", "remote.log.storage.system.enable",
+    "replica.selector.class", "replica.socket.receive.buffer.bytes", "replica.socket.timeout.ms",
+    "replication.quota.window.num", "replication.quota.window.size.seconds", "reserved.broker.max.id",
+    "sasl.client.callback.handler.class", "sasl.login.callback.handler.class", "sasl.login.class",
+    "sasl.login.connect.timeout.ms", "sasl.login.read.timeout.ms", "sasl.login.retry.backoff.max.ms",
+    "sasl.login.retry.backoff.ms", "sasl.mechanism.controller.protocol",
+    "sasl.oauthbearer.scope.claim.name", "sasl.server.callback.handler.class", "security.providers",
+    "server.max.startup.time.ms", "ssl.allow.dn.changes", "ssl.allow.san.changes", "telemetry.max.bytes",
+    "unclean.leader.election.interval.ms", "unstable.api.versions.enable",
+    "unstable.feature.versions.enable", "zookeeper.clientCnxnSocket", "zookeeper.max.in.flight.requests",
+    "zookeeper.metadata.migration.enable", "zookeeper.metadata.migration.min.batch.size",
+    "zookeeper.ssl.protocol",
+))  # fmt: skip
+
+
+def base_name(name: str) -> str:
+    """Return a name without its listener, and without the mechanism that may follow the listener."""
+    match = _LISTENER.fullmatch(name)
+    if match is None:
+        return name
+    return next((one for one in _OF_MECHANISMS if match[1].endswith(one)), match[1])
+
+
+def is_dynamic(name: str) -> bool:
+    """Return whether Kafka lists a name, without a listener, as that of a dynamic config."""
+    return name in _DYNAMIC
+
+
+def is_password(name: str) -> bool:
+    """Return whether the value of a dynamic config is encoded in ZooKeeper."""
+    return name.endswith(_PASSWORDS)
+
+
+def row_of(name: str) -> Setting[Any] | None:
+    """Return the setting of a dynamic config, of a listener or of all; None for an unknown name."""
+    base = base_name(name)
+    return _DYNAMIC.get(base) or table.DYNAMIC.get(base)
+
+
+def check_dynamic(configs: Mapping[str, str], *, per_broker: bool) -> None:
+    """Raise ConfigError for the dynamic configs that one broker, or all brokers, cannot have.
+
+    Names that are not Kafka's are taken, as by Kafka. The message is Kafka's.
+    """
+    if read_only := list(filter(_is_read_only, configs)):
+        raise _refused("Cannot update these configs dynamically", read_only)
+    if stores := [name for name in configs if name in _store_names]:
+        raise _refused(
+            "These security configs can be dynamically updated only per-listener using the listener prefix",
+            stores,
+        )
+    for name, text in configs.items():
+        _check_value(name, text)
+    if not per_broker and (only := list(filter(_is_per_broker, configs))):
+        raise _refused(
+            "Cannot update these configs at default cluster level, broker id must be specified", only
+        )
+
+
+def usable(configs: Mapping[str, str], *, per_broker: bool) -> tuple[dict[str, str], list[str]]:
+    """Return those of the configs in ZooKeeper that count, and why others do not.
+
+    Source: ``DynamicBrokerConfig.fromPersistentProps``.
+    """
+    kept, problems = {}, []
+    for name, text in configs.items():
+        try:
+            check_dynamic({name: text}, per_broker=per_broker)
+        except ConfigError as error:
+            problems.append(str(error))
+        else:
+            kept[name] = text
+    return kept, problems
+
+
+def _is_read_only(name: str) -> bool:
+    if name in _DYNAMIC:
+        return False
+    return name in _READ_ONLY or any(
+        name in rows for rows in (table.BROKERS, table.UNSHOWN, table.SECURITY, table.CONTROLLERS)
+    )
+
+
+def _is_per_broker(name: str) -> bool:
+    match = _LISTENER.fullmatch(name)
+    if match is None:
+        return name in _PER_BROKER
+    row = table.DYNAMIC.get(match[1])
+    return row is None or not row.per_listener
+
+
+def _check_value(name: str, text: str) -> None:
+    match = _LISTENER.fullmatch(name)
+    base = name if match is None else match[1]
+    row = _DYNAMIC.get(base) or table.DYNAMIC.get(base)
+    if row is not None:
+        row.parse(text)
+
+
+def _refused(why: str, names: Iterable[str]) -> ConfigError:
+    return ConfigError(f"{why}: Set({', '.join(names)})")
