@@ -23,8 +23,8 @@ cdef extern from *:
 
     enum { MOST_HELD = 16 };
     static const char *const rank_names[] = {
-        "none", "FETCH_SESSION", "FETCH_SESSION_CACHE", "PARTITION", "LOG", "PARTITION_EVENTS", "PARTITION_TABLE",
-        "PROCESSOR", "REQUEST_QUEUE", "CONNECTION_QUOTAS", "SERVER_EVENTS",
+        "none", "FETCH_SESSION", "FETCH_SESSION_CACHE", "DECISIONS", "PARTITION", "LOG", "PARTITION_EVENTS",
+        "PARTITION_TABLE", "PROCESSOR", "REQUEST_QUEUE", "CONNECTION_QUOTAS", "SERVER_EVENTS",
     };
     static __thread Mutex *held[MOST_HELD];
     static __thread int held_count;
