@@ -11,6 +11,7 @@ from typing import Final
 
 from ctrlchan.authorizer.acls import pascal_case
 from ctrlchan.authorizer.interface import Action, Requester
+from ctrlchan.text import printable
 
 __all__ = ["log_decision", "logs_each_decision"]
 
@@ -34,11 +35,12 @@ def log_decision(requester: Requester, action: Action, is_allowed: bool) -> None
             level,
             "Principal = %s is %s Operation = %s from host = %s on resource = %s for request = %s"
             " with resourceRefCount = %d",
-            requester.principal,
+            # Peers choose names: none of them may look like another line.
+            printable(requester.principal),
             "Allowed" if is_allowed else "Denied",
             pascal_case(action.operation),
             requester.host,
-            action.pattern,
+            printable(str(action.pattern)),
             requester.api,
             action.references,
         )

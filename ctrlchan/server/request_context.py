@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 from ctrlchan.state import SecurityProtocol
 from ctrlchan.state.brokers import format_host_port
+from ctrlchan.text import printable
 
 __all__ = ["ANONYMOUS", "Principal", "RequestContext"]
 
@@ -35,8 +36,8 @@ class RequestContext:
     """What all requests of a connection have in common. The server makes it once for each connection.
 
     ``listener``: its name. ``client_host``: the peer's IP address. ``connection_id``: a number that is higher
-    than those of all connections that the server accepted before. ``principal``: ANONYMOUS without SASL; a
-    client's certificate gives no name. ``is_forwarded``: a broker has sent the request for a client in an
+    than those of all connections that the server accepted before. ``principal``: ANONYMOUS without SASL and
+    without the certificate of a client. ``is_forwarded``: a broker has sent the request for a client in an
     Envelope; principal and address are the client's.
     """
 
@@ -50,4 +51,4 @@ class RequestContext:
 
     def __str__(self) -> str:
         """Return the peer for log lines, such as ``127.0.0.1:50123 (User:alice)``."""
-        return f"{format_host_port(self.client_host, self.client_port)} ({self.principal})"
+        return f"{format_host_port(self.client_host, self.client_port)} ({printable(str(self.principal))})"

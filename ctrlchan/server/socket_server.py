@@ -28,6 +28,7 @@ from ctrlchan.server._processor import EventKind, HotHandler, NetworkThreads, Ta
 from ctrlchan.server.asyncio_server import cannot_listen
 from ctrlchan.server.request_context import Principal, RequestContext
 from ctrlchan.server.security.sasl_server import SaslListener, SaslServer
+from ctrlchan.text import printable
 
 __all__ = [
     "AUTHENTICATION_MS",
@@ -324,7 +325,7 @@ def _name_peer(
         if suffix is not None:
             logger.warning(
                 "closing the connection of %s:%d on listener %s: its certificate's name %s: %s%s",
-                host, port, listener.name, name, reason, suffix,
+                host, port, listener.name, printable(name), reason, suffix,
             )  # fmt: skip
         return None
     return Principal.user(user)

@@ -18,9 +18,11 @@ from typing import Final, NamedTuple, TypeAlias
 
 from ctrlchan.server.security.mechanism import InvalidCredentialsError, RefusedError
 
-__all__ = ["BearerToken", "InvalidTokenError", "OAuthBearer", "ValidateToken"]
+__all__ = ["BearerToken", "InvalidTokenError", "OAuthBearer", "ValidateToken", "milliseconds"]
 
 _ACKNOWLEDGED: Final = b"\1"
+#: Of a token, since 1970: an int64 has its milliseconds.
+_MAX_EXPIRY_SECONDS: Final = 2**53
 #: So much of a name is repeated to the peer.
 _NAME_IN_TEXT: Final = 255
 _NAME: Final = r"(?:[\x01-\x2b\x2d-\x3c\x3e-\x7f]|=2C|=3D)+"
@@ -37,6 +39,11 @@ class BearerToken(NamedTuple):
 
     principal: str
     expires_ms: int
+
+
+def milliseconds(seconds: float) -> int:
+    """Return when a token expires. One that lasts longer than a session can lasts for its longest time."""
+    return round(min(seconds, _MAX_EXPIRY_SECONDS) * 1000)
 
 
 class InvalidTokenError(Exception):

@@ -52,6 +52,9 @@ _FLEXIBLE_SINCE: Final = 2  # version of SaslAuthenticate
 _LIFETIME_SINCE: Final = 1
 #: So much of a name that a peer sends goes into a log.
 _NAME_IN_LOG: Final = 60
+#: Bytes of a request between two tokens that is answered. Reading a large one keeps a handler thread for
+#: seconds, and nobody has to authenticate himself for it.
+_MOST_ANSWERED: Final = 1024
 #: Of a response; the API and its version tell how long a session lasts.
 _MAX_INT64: Final = 2**63 - 1
 
@@ -283,7 +286,9 @@ def _is_accepted(frame: memoryview, version: int) -> bool:
 
 
 def _illegal_state(frame: memoryview, key: int, version: int, text: str) -> Buffers:
-    """Return the answer to a request that comes between two tokens; none if it cannot be read."""
+    """Return the answer to a request that comes between two tokens; none if it is large or cannot be read."""
+    if len(frame) > _MOST_ANSWERED:
+        return ()
     # Imported here: only a client with an error needs it.
     from kio.schema.index import api_key_map
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 from ctrlchan.errors import ConfigError
 from ctrlchan.security.token_settings import SignedTokenSettings
 from ctrlchan.server.security.jwks import Keys
-from ctrlchan.server.security.oauthbearer import BearerToken, InvalidTokenError
+from ctrlchan.server.security.oauthbearer import BearerToken, InvalidTokenError, milliseconds
 
 __all__ = ["SignedTokens"]
 
@@ -50,7 +50,7 @@ class SignedTokens:
             raise InvalidTokenError(f"claim {self._settings.subject_claim} names nobody")
         if not isinstance(expires, int | float) or not math.isfinite(expires) or expires < 0:
             raise InvalidTokenError("claim exp is not a number")
-        return BearerToken(principal.strip(), round(expires * 1000))
+        return BearerToken(principal.strip(), milliseconds(expires))
 
     def _claims(self, token: str) -> dict[str, Any]:
         """Return the claims of a token that one of the keys has signed."""

@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Any, Final, NamedTuple, NoReturn
 
 from ctrlchan.config.values import parse_int
-from ctrlchan.server.security.oauthbearer import BearerToken, InvalidTokenError
+from ctrlchan.server.security.oauthbearer import BearerToken, InvalidTokenError, milliseconds
 
 __all__ = ["UnsecuredTokens"]
 
@@ -62,7 +62,7 @@ class UnsecuredTokens:
         scope = _scope(claims.get(options.scope_claim))
         if any(wanted not in scope for wanted in options.required_scope):
             raise InvalidTokenError("its scope is too small", f"[{', '.join(options.required_scope)}]")
-        return BearerToken(principal, round(expires * 1000))
+        return BearerToken(principal, milliseconds(expires))
 
 
 def _parse_options(options: Mapping[str, str]) -> _Options:

@@ -304,6 +304,14 @@ def test_many_prefixes_of_a_principal() -> None:
     assert found == {"team-0007-x", "team-1999-"}
 
 
+def test_a_name_stays_in_its_log_line(one: AclAuthorizer, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "kafka.authorizer.logger")
+    one.authorize(requester(), [Action(READ, topic("x\nPrincipal = User:eve is Allowed"))])
+    (line,) = [one.getMessage() for one in caplog.records if one.name == "kafka.authorizer.logger"]
+    assert r"Topic:LITERAL:x\nPrincipal = User:eve" in line
+    assert "\n" not in line
+
+
 def test_many_names_are_logged_as_one(one: AclAuthorizer, caplog: pytest.LogCaptureFixture) -> None:
     def lines(names: dict[str, int], logs_denied: bool) -> list[str]:
         caplog.clear()

@@ -120,6 +120,11 @@ def test_claims_that_are_wrong(claims: dict[str, Any], reason: str) -> None:
         validator(RequiredScope="one")(unsecured_token(**claims))
 
 
+def test_a_token_that_expires_later_than_any_time() -> None:
+    found = validator()(unsecured_token(exp=1.7e308))
+    assert (found.principal, found.expires_ms) == ("alice", 2**53 * 1000)
+
+
 def test_a_token_that_expires_before_it_is_issued() -> None:
     token = unsecured_token(exp=SECONDS + 1, iat=SECONDS + 2)
     with pytest.raises(InvalidTokenError, match="expires before it is issued"):

@@ -153,6 +153,18 @@ def test_a_request_between_tokens_gets_its_own_response() -> None:
     assert body.error_code == KioError.illegal_sasl_state
 
 
+@pytest.mark.parametrize(("names", "is_answered"), [(10, True), (200_000, False)])
+def test_a_large_request_between_tokens_gets_no_answer(names: int, is_answered: bool) -> None:
+    """To read many names takes seconds, which nobody may have before he is authenticated."""
+    head = METADATA.to_bytes(2, "big") + (8).to_bytes(2, "big") + bytes(4) + b"\xff\xff"
+    many = head + names.to_bytes(4, "big") + bytes(2 * names + 3)
+    client = Client(2)
+    client.handshake("PLAIN")
+    with pytest.raises(AuthenticationFailed, match="Unexpected Kafka request of type Metadata") as failed:
+        client.receive(many)
+    assert bool(failed.value.response) is is_answered
+
+
 @pytest.mark.parametrize("key", [-1, 40, 9999])
 def test_a_request_between_tokens_that_cannot_be_read(key: int) -> None:
     client = Client(2)
