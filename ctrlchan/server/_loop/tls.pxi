@@ -49,7 +49,11 @@ cdef bint open_tls(Connection* c) noexcept nogil:
     lock(&p.network.tls_mutex)
     c.ssl = openssl.SSL_new(acceptor.tls)
     unlock(&p.network.tls_mutex)
-    if c.ssl == NULL or openssl.SSL_set_fd(c.ssl, c.fd) != 1:
+    if c.ssl != NULL and openssl.SSL_set_fd(c.ssl, c.fd) != 1:
+        # It is not among the handshakes yet, from which ``end_tls`` would remove it.
+        openssl.SSL_free(c.ssl)
+        c.ssl = NULL
+    if c.ssl == NULL:
         report(p.network, NO_MEMORY, 0, &c.peer)
         close_connection(c)
         return False
