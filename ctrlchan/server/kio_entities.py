@@ -12,8 +12,8 @@ from kio.serial import entity_reader, entity_writer
 from kio.serial.errors import SerialError
 from kio.static.primitive import i32Timedelta
 
-from ctrlchan.array_lengths import check_array_lengths
 from ctrlchan.errors import DecodeError
+from ctrlchan.kio_input import readable_by_kio
 from ctrlchan.server.api_names import camel_case
 
 __all__ = ["decode", "duration", "encode", "message_type", "part_type"]
@@ -35,11 +35,11 @@ def message_type(api: str, version: int, direction: Direction) -> Any:
 def decode(entity: Any, data: bytes | memoryview, offset: int = 0) -> Any:
     """Return the object of type ``entity`` that begins at the offset. Bytes behind it are ignored.
 
-    Raises DecodeError. Arrays that are longer than the data get no memory.
+    Raises DecodeError. Arrays that are longer than the data get no memory; tagged fields that kio does not
+    know are left out.
     """
     try:
-        check_array_lengths(entity, data, offset)
-        return entity_reader(entity)(data, offset)[0]
+        return entity_reader(entity)(*readable_by_kio(entity, data, offset))[0]
     except (SerialError, ValueError, KeyError) as error:
         name, version = entity.__name__, int(entity.__version__)
         raise DecodeError(str(error) or type(error).__name__, api=name, version=version) from error

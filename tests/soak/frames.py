@@ -30,7 +30,7 @@ from kio.serial import entity_reader
 
 import ctrlchan
 from ctrlchan._codec import decode_request_header
-from ctrlchan.array_lengths import check_array_lengths
+from ctrlchan.kio_input import check_array_lengths
 from tests.acceptance.same_answers import administration, grouping, producing, reading
 from tests.acceptance.same_answers.messages import Messages
 from tests.acceptance.same_answers.recorder import Broker

@@ -1,8 +1,9 @@
-"""Checks the lengths of arrays in a message before kio reads it.
+"""Makes a message fit for kio: checks the lengths of its arrays, and leaves out tagged fields unknown to kio.
 
 kio takes memory for as many elements as an array announces, and ends the process when there is not so much.
-So an array may not announce more elements than bytes follow it. The fields of a message come from kio's own
-schema.
+So an array may not announce more elements than bytes follow it. And kio refuses a message with a tagged field
+that its schema does not have. Newer peers send such fields, which Kafka skips (KIP-482). The fields of a
+message come from kio's own schema.
 """
 
 from __future__ import annotations
@@ -12,14 +13,25 @@ from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from functools import cache
 from types import NoneType, UnionType
-from typing import Any, Final, Union, get_args, get_origin, get_type_hints
+from typing import Any, Final, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from typing_extensions import Buffer
 
-__all__ = ["check_array_lengths"]
+from ctrlchan.varints import encode_uvarint
 
-#: Returns the position after a value that begins at a position.
-_Skip = Callable[[memoryview, int], int]
+__all__ = ["check_array_lengths", "readable_by_kio"]
+
+
+class _Change(NamedTuple):
+    """Tagged fields from ``begin`` to ``end``, some unknown to kio, and in ``data`` those that it knows."""
+
+    begin: int
+    end: int
+    data: bytes
+
+
+#: Returns the position after a value that begins at a position, and adds what must change for kio.
+_Skip = Callable[[memoryview, int, list[_Change]], int]
 
 _I8: Final = struct.Struct(">b")
 _I16: Final = struct.Struct(">h")
@@ -49,10 +61,35 @@ def check_array_lengths(entity: type[Any], data: Buffer, offset: int = 0) -> int
     Raises ValueError when an array announces more elements than bytes are left, and when the message is not
     whole.
     """
+    return _checked(entity, memoryview(data), offset, [])
+
+
+def readable_by_kio(entity: type[Any], data: Buffer, offset: int = 0) -> tuple[Buffer, int]:
+    """Return bytes and the position in them from which kio can read the message that begins at ``offset``.
+
+    They are `data` unless the message has tagged fields that kio does not know. Raises as
+    ``check_array_lengths``.
+    """
+    view = memoryview(data)
+    changes: list[_Change] = []
+    end = _checked(entity, view, offset, changes)
+    return (_changed(view, offset, end, changes), 0) if changes else (data, offset)
+
+
+def _checked(entity: type[Any], data: memoryview, offset: int, changes: list[_Change]) -> int:
     try:
-        return _skip_entity(entity)(memoryview(data), offset)  # type: ignore[arg-type]
+        return _skip_entity(entity)(data, offset, changes)  # type: ignore[arg-type]
     except (struct.error, IndexError):
         raise ValueError("the message ends too early") from None
+
+
+def _changed(data: memoryview, begin: int, end: int, changes: list[_Change]) -> bytes:
+    """Return the bytes between two positions with the changes there."""
+    parts: list[Buffer] = []
+    for change in changes:
+        parts += (data[begin : change.begin], change.data)
+        begin = change.end
+    return b"".join((*parts, data[begin:end]))
 
 
 @cache
@@ -68,10 +105,10 @@ def _skip_entity(entity: type[Any]) -> _Skip:
         else:
             skips.append(skip)
 
-    def skip_entity(data: memoryview, at: int) -> int:
+    def skip_entity(data: memoryview, at: int, changes: list[_Change]) -> int:
         for skip in skips:
-            at = skip(data, at)
-        return _skip_tags(data, at, tagged) if flexible else at
+            at = skip(data, at, changes)
+        return _skip_tags(data, at, changes, tagged) if flexible else at
 
     return skip_entity
 
@@ -94,35 +131,35 @@ def _skip_field(kind: Any, kafka_type: str | None, flexible: bool) -> _Skip:
 
 
 def _skip_fixed(size: int) -> _Skip:
-    def skip(data: memoryview, at: int) -> int:
+    def skip(data: memoryview, at: int, changes: list[_Change]) -> int:
         return _within(data, at + size)
 
     return skip
 
 
 def _skip_sized(form: struct.Struct) -> _Skip:
-    def skip(data: memoryview, at: int) -> int:
+    def skip(data: memoryview, at: int, changes: list[_Change]) -> int:
         (size,) = form.unpack_from(data, at)
         return _within(data, at + form.size + max(size, 0))
 
     return skip
 
 
-def _skip_compact(data: memoryview, at: int) -> int:
+def _skip_compact(data: memoryview, at: int, changes: list[_Change]) -> int:
     size, at = _uvarint(data, at)
     return _within(data, at + max(size - 1, 0))
 
 
 def _skip_nullable(skip: _Skip) -> _Skip:
-    def skip_nullable(data: memoryview, at: int) -> int:
+    def skip_nullable(data: memoryview, at: int, changes: list[_Change]) -> int:
         (marker,) = _I8.unpack_from(data, at)
-        return at + 1 if marker < 0 else skip(data, at + 1)
+        return at + 1 if marker < 0 else skip(data, at + 1, changes)
 
     return skip_nullable
 
 
 def _skip_array(skip: _Skip, flexible: bool) -> _Skip:
-    def skip_array(data: memoryview, at: int) -> int:
+    def skip_array(data: memoryview, at: int, changes: list[_Change]) -> int:
         if flexible:
             count, at = _uvarint(data, at)
             count -= 1
@@ -133,23 +170,35 @@ def _skip_array(skip: _Skip, flexible: bool) -> _Skip:
         if count > len(data) - at:
             raise ValueError(f"an array of {count} elements in {len(data) - at} bytes")
         for _ in range(count):
-            at = skip(data, at)
+            at = skip(data, at, changes)
         return at
 
     return skip_array
 
 
-def _skip_tags(data: memoryview, at: int, tagged: dict[int, _Skip]) -> int:
+def _skip_tags(data: memoryview, at: int, changes: list[_Change], tagged: dict[int, _Skip]) -> int:
+    begin = at
     count, at = _uvarint(data, at)
+    known: list[bytes] = []
+    is_changed = False
     for _ in range(count):
         tag, at = _uvarint(data, at)
         size, at = _uvarint(data, at)
         end = _within(data, at + size)
         skip = tagged.get(tag)
-        # kio reads a field that it knows without looking at its size.
-        if skip is not None and skip(data, at) != end:
-            raise ValueError(f"the tagged field {tag} has not {size} bytes")
+        if skip is None:
+            is_changed = True
+        else:
+            inner: list[_Change] = []
+            # kio reads a field that it knows without looking at its size.
+            if skip(data, at, inner) != end:
+                raise ValueError(f"the tagged field {tag} has not {size} bytes")
+            is_changed = is_changed or bool(inner)
+            field = _changed(data, at, end, inner)
+            known.append(encode_uvarint(tag) + encode_uvarint(len(field)) + field)
         at = end
+    if is_changed:
+        changes.append(_Change(begin, at, encode_uvarint(len(known)) + b"".join(known)))
     return at
 
 

@@ -1,4 +1,4 @@
-"""A message that announces more elements than it has bytes is refused before kio reads it."""
+"""What is done before kio reads a message: lengths of arrays are checked, unknown tagged fields left out."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kio.schema.index import api_key_map
 from kio.serial import entity_reader, entity_writer
 from kio.serial.errors import SerialError
 
-from ctrlchan.array_lengths import check_array_lengths
+from ctrlchan.kio_input import check_array_lengths, readable_by_kio
 from ctrlchan.metadata_broker.table import served_apis
 
 #: Largest numbers of elements, as both kinds of array announce them.
@@ -36,6 +36,8 @@ DEEP = [
     ("offset_fetch", 9),
     ("update_features", 1),
 ]
+#: A tagged field: 100, of three bytes.
+UNKNOWN = b"\x64\x03abc"
 #: Values of the types of kio's schema that are no numbers.
 VALUES = {
     "string": "text",
@@ -104,3 +106,38 @@ def test_every_announced_length_is_checked(api: str, version: int) -> None:
 def test_an_array_of_two_thousand_million_elements_is_named() -> None:
     with pytest.raises(ValueError, match="an array of 2147483647 elements in 0 bytes"):
         check_array_lengths(entity_of("describe_groups", 1), struct.pack(">i", 2**31 - 1))
+
+
+def test_tagged_fields_that_kio_does_not_know_are_left_out() -> None:
+    """Also those of elements: one more is put where a number of tagged fields stands, at each place."""
+    entity = entity_of("fetch", 16)
+    buffer = io.BytesIO()
+    entity_writer(entity)(buffer, sample(entity))
+    whole = buffer.getvalue()
+    message = entity_reader(entity)(whole, 0)[0]
+    assert readable_by_kio(entity, whole, 0) == (whole, 0)
+    found = 0
+    for at, number in enumerate(whole):
+        changed = b"before" + whole[:at] + bytes([number + 1 & 0x7F]) + UNKNOWN + whole[at + 1 :]
+        with suppress(SerialError, ValueError, KeyError):
+            data, offset = readable_by_kio(entity, changed, 6)
+            found += entity_reader(entity)(data, offset)[0] == message
+    # Two topics of two partitions each, two forgotten topics, and the request.
+    assert found == 2 + 2 * 2 + 2 + 1
+
+
+def test_unknown_tagged_fields_in_a_tagged_field_are_left_out() -> None:
+    entity = entity_of("fetch", 16)
+    buffer = io.BytesIO()
+    entity_writer(entity)(buffer, sample(entity))
+    whole = buffer.getvalue()
+    # ReplicaState: tag 1, its size, broker id and epoch, no tagged fields.
+    numbers = struct.pack(">iq", 1, 1)
+    state = b"\x01\x0d" + numbers + b"\0"
+    assert whole.count(state) == 1
+    changed = whole.replace(state, b"\x01\x12" + numbers + b"\x01" + UNKNOWN)
+    with pytest.raises(KeyError, match="Unknown tagged field"):
+        entity_reader(entity)(changed, 0)
+    assert readable_by_kio(entity, changed, 0) == (whole, 0)
+    with pytest.raises(ValueError, match="the tagged field 1 has not 18 bytes"):
+        readable_by_kio(entity, changed.replace(UNKNOWN, b"\x64\x02abc"), 0)
