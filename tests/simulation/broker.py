@@ -290,7 +290,8 @@ class SimulatedBroker:
         return [
             index
             for index, due in enumerate(self._due_ms)
-            if (due is not None and due <= now) or self.system.is_due(index)
+            # The acceptor's poller is opened first.
+            if (due is not None and due <= now) or self.system.is_due((index + 1) % (PROCESSORS + 1))
         ]
 
     def next_due_ms(self) -> int | None:

@@ -174,6 +174,7 @@ NO_STORE = SimpleNamespace(
     read_broker_config=lambda _id: {},
     write_broker_config=lambda _id, _configs: None,
     read_quotas=lambda _types: {},
+    check_broker_config=lambda *_: None,
     read_quota=lambda _entity: {},
     write_quota=lambda _entity, _config: None,
 )
