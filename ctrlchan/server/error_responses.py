@@ -20,9 +20,23 @@ __all__ = ["NamedPartition", "error_response", "named_partitions"]
 _TOPIC: Final = ("name", "topic", "topic_name")
 _PARTITION: Final = ("partition_index", "partition", "index", "partition_id")
 #: Parts of responses that have no error, and repeat what was asked all the same.
-_REPEATED: Final = frozenset({"OngoingTopicReassignment", "OngoingPartitionReassignment"})
+_REPEATED: Final = frozenset({"OngoingTopicReassignment", "OngoingPartitionReassignment", "EntityData"})
+#: APIs whose answers have no text with such an error, though they have a field for it.
+_WITHOUT_TEXT: Final = frozenset(
+    {"describe_client_quotas", "describe_user_scram_credentials", "alter_user_scram_credentials"}
+)
+#: Arrays that are null in the answer to a request that fails.
+_NULL: Final = frozenset({("DescribeClientQuotasResponse", "entries")})
 #: Fields that say the same in a request and in its response, under one of these names.
-_KEYS: Final = (_TOPIC, _PARTITION, ("group_id",), ("key",), ("transactional_id",))
+_KEYS: Final = (
+    _TOPIC,
+    _PARTITION,
+    ("group_id",),
+    ("key",),
+    ("transactional_id",),
+    ("entity_type",),
+    ("entity_name",),
+)
 #: Arrays of a request that name nothing which is answered.
 _DETAILS: Final = frozenset({"assignments", "configs", "configuration_keys", "protocols", "replicas"})
 _NO_TIME: Final = datetime.fromtimestamp(0, UTC)
@@ -40,6 +54,8 @@ class NamedPartition(NamedTuple):
 def error_response(messages: ClientMessages, body: Any, error: KioError, text: str | None = None) -> bytes:
     """Return the bytes of the response to ``body`` with this error. ``text``: for the field of a message."""
     response = "".join(map(str.capitalize, messages.api.split("_"))) + "Response"
+    if messages.api in _WITHOUT_TEXT:
+        text = None
     return messages.encode(_answer(messages.part_type(response), body, error, text, is_part=False))
 
 
@@ -55,6 +71,10 @@ def _answer(entity: Any, asked: Any, error: KioError, text: str | None, *, is_pa
             values[field.name] = error
         elif field.name == "error_message" and field.nullable:
             values[field.name] = text
+        elif (entity.__name__, field.name) in _NULL:
+            values[field.name] = None
+        elif entity.__name__ == "AlterUserScramCredentialsResult" and field.name == "user":
+            values[field.name] = asked.name
         elif field.nested is not None:
             entries: Iterable[Any] = ()
             if _is_flat(field.nested):

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from ctrlchan.errors import ErrorCode, KafkaError
 from ctrlchan.server.api import Reply, Request
-from ctrlchan.server.kio_messages import ClientMessages
+from ctrlchan.server.kio_messages import ClientMessages, KioError
 from ctrlchan.server.result_fields import error_fields
 from ctrlchan.server.security.scram_credentials import credential_from_text
 from ctrlchan.text import quoted, why_unsendable
@@ -91,7 +91,8 @@ def description_of(
             _result(messages, user, found.get(user), 0 if counts is None else counts[user])
             for user in (found if counts is None else counts)
         )
-        return Reply(messages.response(**error_fields(None), results=results))
+        # Kafka leaves the text as it is without an error: empty, not null.
+        return Reply(messages.response(error_code=KioError.none, error_message="", results=results))
 
     return counts, reply
 
