@@ -41,9 +41,6 @@ EXCEPTIONS: Final = {
     r"OffsetFetch v0 .*\n    \.Topics\[0\]\.Partitions\[0\]\.ErrorCode: Kafka 3, ours 35": (
         "offsets in ZooKeeper: no client keeps them there since Kafka 0.9"
     ),
-    r"FindCoordinator v6 .*'KeyType': 2.*\n    \.Coordinators\[0\]\.ErrorCode: Kafka 15, ours 42": (
-        "there are no share groups; Kafka lets the client ask again"
-    ),
     r"ApiVersions v\d .*\n    \.ApiKeys: [^;]*(; \.FinalizedFeaturesEpoch: Kafka 0, ours 'missing')?": (
         "fewer APIs are served: test_served_versions_are_kafkas; and there are no features"
     ),
@@ -63,9 +60,13 @@ EXCEPTIONS: Final = {
     r"CreatePartitions v3 .*a large number.*\n    \.Results\[0\]\.ErrorCode: Kafka -1, ours 3; [^;]*": (
         "no topic has a name with control characters"
     ),
-    r"(DescribeGroups v5|Create(Topics v7|Partitions v3)|AddPartitionsToTxn v5|WriteTxnMarkers v1) "
+    r"(DescribeGroups v5|Create(Topics v7|Partitions v3)|AddPartitionsToTxn v5|WriteTxnMarkers v1|"
+    r"AlterClientQuotas v1) "
     r".*a large number.*\n    : Kafka .*, ours None": (
         "a bool that is neither 0 nor 1 closes the connection"
+    ),
+    r"DescribeClientQuotas v1 .*a large number.*\n    \.ErrorCode: Kafka -1, ours 35; [^;]*": (
+        "the type of an entity is looked at before the kind of match"
     ),
     r"ApiVersions v0 .*client id.*\n    : Kafka .*, ours None": "a text that is none closes the connection",
     r"Fetch v17 .*a large number at (9|1[0-2])'.*\n    \.ErrorCode: Kafka 0, ours -1; .*": (

@@ -18,11 +18,13 @@ __all__ = ["AUTHENTICATE", "HANDSHAKE"]
 
 def _handshake(_: object, request: Request) -> Reply:
     messages = ClientMessages("sasl_handshake", request.version)
+    messages.decode(request)  # a malformed request closes the connection
     return Reply(messages.response(error_code=KioError.illegal_sasl_state, mechanisms=()))
 
 
 def _authenticate(_: object, request: Request) -> Reply:
     messages = ClientMessages("sasl_authenticate", request.version)
+    messages.decode(request)
     return Reply(
         messages.response(
             error_code=KioError.illegal_sasl_state,
