@@ -76,6 +76,7 @@ DIFFERENT: Final = {
     "socket.receive.buffer.bytes",
     "socket.send.buffer.bytes",
     # Kafka compares these with other settings too.
+    "connection.failed.authentication.delay.ms",
     "connections.max.idle.ms",
     "group.max.session.timeout.ms",
     "log.cleaner.dedupe.buffer.size",
