@@ -12,6 +12,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
+from http.client import HTTPException
 from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
 from urllib.request import url2pathname, urlopen
@@ -131,8 +132,12 @@ class JwksEndpoint:
         self._wanted.set()
 
     def _fetch(self) -> list[Mapping[str, Any]]:
-        with urlopen(self._settings.jwks_url, timeout=_TIMEOUT_SECONDS) as response:
-            data = response.read(_MOST_BYTES + 1)
+        """Return the keys behind the URL. Raises OSError, ValueError."""
+        try:
+            with urlopen(self._settings.jwks_url, timeout=_TIMEOUT_SECONDS) as response:
+                data = response.read(_MOST_BYTES + 1)
+        except HTTPException as error:
+            raise ValueError(f"an answer that is not HTTP: {error!r}") from None
         if len(data) > _MOST_BYTES:
             raise ValueError(f"more than {_MOST_BYTES:,} bytes")
         return _parsed(data)

@@ -201,9 +201,13 @@ def test_a_file_that_changes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -
 class Endpoint(BaseHTTPRequestHandler):
     keys: ClassVar[list[dict[str, Any]] | None] = []
     asked = 0
+    speaks_http = True
 
     def do_GET(self) -> None:
         type(self).asked += 1
+        if not self.speaks_http:
+            self.wfile.write(b"no status line\r\n")
+            return
         if self.keys is None:
             self.send_error(503)
             return
@@ -243,6 +247,9 @@ def test_keys_behind_a_url(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCa
             found(token(OTHER, kid="two"))
         wait_until(lambda: "stay as they were" in caplog.text, what="a refresh that failed")
         assert found(token()).principal == "alice"
+        handler.speaks_http = False
+        wait_until(lambda: "an answer that is not HTTP: BadStatusLine" in caplog.text, what="another one")
+        handler.speaks_http = True
         handler.keys = [jwk(OTHER, "two")]
         wait_until(lambda: keys.current()[0]["kid"] == "two", what="the next refresh")
         assert found(token(OTHER, kid="two")).principal == "alice"
