@@ -156,9 +156,10 @@ def _look_up(
     if asked is None:
         rows = core.metadata.topic_rows()
         names = core.metadata.names_of(rows)
-        if isinstance(described, set) and not described.issuperset(names):
+        if request.access.is_restricted:
             seen = [name in described for name in names]
-            rows, names = [*compress(rows, seen)], [*compress(names, seen)]
+            if not all(seen):
+                rows, names = [*compress(rows, seen)], [*compress(names, seen)]
         view = core.metadata.view(rows, listener, names)
         topics = [
             (ErrorCode.NONE, name, topic_id, i)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 from uuid import UUID
 
 import pytest
 
+from ctrlchan.authorizer.interface import Authorizer
 from ctrlchan.errors import DecodeError, UnsupportedVersionError
+from ctrlchan.metadata_broker.table import served_apis
 from ctrlchan.server.apis import metadata
 from ctrlchan.server.apis._metadata import PartitionRows
 from ctrlchan.server.apis.lookups import MetadataView
+from ctrlchan.server.request_handler import RequestHandler
 from tests.unit.broker.local_broker import (
     CORRELATION_ID,
     LiveBroker,
@@ -287,3 +292,31 @@ def test_counters_and_description(broker: LocalBroker) -> None:
     assert counters["errors"] == {"STALE_CONTROLLER_EPOCH": 1}
     assert counters["bytes_in"] > counters["bytes_out"] > 0
     assert described["apis"]["Metadata"]["requests"] == 1
+
+
+class OfAlpha(Authorizer):
+    """Allows what concerns the topic alpha.
+
+    ``container``: of the allowed names; None: it is asked about each name.
+    """
+
+    def __init__(self, container: Callable[[Mapping[str, int]], Any] | None) -> None:
+        self._container = container
+
+    def authorize(self, _requester: object, actions: Any) -> list[bool]:
+        return [action.pattern.name == "alpha" for action in actions]
+
+    def authorize_any(self, *_: object) -> bool:
+        return True
+
+    def allowed_names(self, _requester: object, *_: object, **__: object) -> Any:
+        return None if self._container is None else self._container({"alpha": 1})
+
+
+@pytest.mark.parametrize("container", [None, set, frozenset, list])
+def test_a_client_sees_the_topics_that_it_may_describe(broker: LocalBroker, container: Any) -> None:
+    """Whatever an authorizer of the user's own gives their names in."""
+    broker.handler = RequestHandler(broker.core, served_apis(), authorizer=OfAlpha(container))
+    body = broker.metadata(all_topics=True)
+    assert [topic.name for topic in body.topics] == ["alpha"]
+    assert len(body.topics[0].partitions) == 5
