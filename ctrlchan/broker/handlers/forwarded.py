@@ -19,7 +19,7 @@ from typing import Any, Final
 from ctrlchan.authorizer.acls import Operation
 from ctrlchan.broker.handlers.effects import when_seen
 from ctrlchan.broker.handlers.forwarded_access import Split, creations, deletions, growths
-from ctrlchan.broker.handlers.mutation_quota import RESULTS, take_mutations
+from ctrlchan.broker.handlers.mutation_quota import take_mutations
 from ctrlchan.broker.storing_core import StoringCore
 from ctrlchan.errors import CtrlchanError, KafkaError
 from ctrlchan.peers.messages import decode_answer
@@ -102,14 +102,13 @@ def _forwarded(
                 expected = effect(body, decode_answer(message, request.version, response))
             ms = 0
             if mutations is not None:
-                results = mutations.results(
+                response = mutations.response(
                     *(
                         None if one is None else decode_answer(message, request.version, one.body)
                         for one in (answer, checked)
                     )
                 )
-                merged = messages.response(**{RESULTS[key]: results})
-                response, ms = merged, mutations.throttle_time_ms
+                ms = mutations.throttle_time_ms
                 mutations.note_throttling(ms)
             if allowed is not None:
                 response = allowed.response(decode_answer(message, request.version, response))

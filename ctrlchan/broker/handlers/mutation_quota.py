@@ -8,7 +8,7 @@ waits. A topic that the controller refuses costs nothing. ``ControllerMutationQu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import replace
 from time import monotonic_ns
 from typing import Any, Final, NamedTuple
@@ -19,7 +19,7 @@ from ctrlchan.server.api import Request
 from ctrlchan.server.apis.lookups import MetadataLookups
 from ctrlchan.server.kio_messages import ClientMessages, KioError
 
-__all__ = ["RESULTS", "Mutations", "charge_creations", "take_mutations"]
+__all__ = ["Mutations", "charge_creations", "take_mutations"]
 
 _EXCEEDED: Final = KioError.throttling_quota_exceeded
 _TEXT: Final = "The throttling quota has been exceeded."
@@ -89,8 +89,8 @@ class Mutations:
             self._ends_ns = monotonic_ns() + ms * _MS
         return ms
 
-    def results(self, answer: Any | None, checked: Any | None) -> tuple[Any, ...]:
-        """Return the results of all topics, and give back what failed.
+    def response(self, answer: Any | None, checked: Any | None) -> bytes:
+        """Return the response with the results of all topics, and give back what failed.
 
         ``answer``, ``checked``: kio's objects of the controller's answers to ``body`` and to ``refused``.
         """
@@ -108,11 +108,10 @@ class Mutations:
             invalid.get(self._kind.key_of(topic)) or self._kind.result_of(self._messages, topic)
             for topic in self._denied
         ]
-        return tuple(
-            sorted(
-                [*done, *refused], key=lambda one: self._places.get(self._kind.key_of(one), len(self._places))
-            )
+        results = sorted(
+            [*done, *refused], key=lambda one: self._places.get(self._kind.key_of(one), len(self._places))
         )
+        return self._messages.response(**{self._kind.results: tuple(results)})
 
     def give_back(self, mutations: int | None = None) -> None:
         """Give back mutations that were not made; None: all of them."""
@@ -143,11 +142,11 @@ def take_mutations(
     return mutations
 
 
-def charge_creations(core: StoringCore, request: Request, names: Iterable[str]) -> None:
+def charge_creations(core: StoringCore, request: Request, names: Collection[str]) -> None:
     """Take the mutations of topics that are created because a client asks for them; it does not wait."""
     if core.quotas.are_enabled:
         user = core.quotas.user_number(request.context.principal.name)
-        count = len(list(names)) * core.settings.new_topics.num_partitions
+        count = len(names) * core.settings.new_topics.num_partitions
         if count:
             core.quotas.mutate(user, request.client_id or b"", count, is_strict=False)
 
@@ -227,5 +226,3 @@ _KINDS: Final[Mapping[int, _Kind]] = {
     20: _Kind("topics", "topic_names", "responses", 5, _cost_of_deletion, _deleted_key, _deletion),
     37: _Kind("topics", "topics", "results", 3, _cost_of_growth, _name, _growth),
 }
-#: The field of a response with the results, by API key.
-RESULTS: Final[Mapping[int, str]] = {key: kind.results for key, kind in _KINDS.items()}
