@@ -51,8 +51,9 @@ def _answer(core: StoringCore, request: Request, body: MetadataRequest) -> Reply
         return metadata.answer(core, request, body, described)
     creatable = metadata.creatable(request.access, missing)
     denied = {name: int(ErrorCode.TOPIC_AUTHORIZATION_FAILED) for name in missing if name not in creatable}
-    charge_creations(core, request, [name for name in missing if name in creatable])
-    created = create_missing(core, [name for name in missing if name in creatable])
+    wanted = [name for name in missing if name in creatable]
+    charge_creations(core, request, wanted)
+    created = create_missing(core, wanted)
     return then(created, lambda errors: metadata.answer(core, request, body, described, errors | denied))
 
 
