@@ -9,6 +9,7 @@ from ctrlchan.errors import ProtocolError
 from ctrlchan.server._processor import TakenRequest
 from ctrlchan.server.security.mechanism import AuthenticationFailed
 from ctrlchan.server.security.sasl_server import SaslServer
+from ctrlchan.text import printable
 
 __all__ = ["authenticate"]
 
@@ -27,9 +28,8 @@ def authenticate(request: TakenRequest, log: Callable[[str], None]) -> bool:
     try:
         answer = sasl.receive(memoryview(request.frame))
     except ProtocolError as failed:
-        log(
-            f"failed {'re-' if sasl.renews else ''}authentication with {_peer(request)}: {_printable(failed)}"
-        )
+        reason = printable(str(failed)[:_MOST_REASON])
+        log(f"failed {'re-' if sasl.renews else ''}authentication with {_peer(request)}: {reason}")
         request.refuse(failed.response if isinstance(failed, AuthenticationFailed) else ())
         return True
     if answer is None:
@@ -44,8 +44,3 @@ def authenticate(request: TakenRequest, log: Callable[[str], None]) -> bool:
 
 def _peer(request: TakenRequest) -> str:
     return f"{request.context} at listener {request.context.listener}"
-
-
-def _printable(reason: Exception) -> str:
-    """Return a text that stays in its log line."""
-    return "".join(one if one.isprintable() else " " for one in str(reason)[:_MOST_REASON])
