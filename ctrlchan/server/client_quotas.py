@@ -16,14 +16,17 @@ from ctrlchan.text import quoted, why_unsendable
 from ctrlchan.zookeeper.quotas import QuotaEntity
 
 __all__ = [
+    "LARGEST",
     "MATCH_ANY",
     "MATCH_DEFAULT",
     "MATCH_EXACT",
+    "USER_KEYS",
     "Component",
     "QuotaFilter",
     "QuotaStore",
     "alter_quotas",
     "entity_of",
+    "keys_of",
 ]
 
 _LOG: Final = logging.getLogger(__name__)
@@ -35,7 +38,8 @@ MATCH_ANY: Final = 2
 
 _USER, _CLIENT, _IP = "user", "client-id", "ip"
 _TYPES: Final = (_USER, _CLIENT, _IP)
-_USER_KEYS: Final = {
+#: The quotas of users and client ids with their types, in the order of QuotaType.
+USER_KEYS: Final = {
     "producer_byte_rate": "LONG",
     "consumer_byte_rate": "LONG",
     "request_percentage": "DOUBLE",
@@ -44,7 +48,8 @@ _USER_KEYS: Final = {
 _IP_KEYS: Final = {"connection_creation_rate": "INT"}
 #: The largest difference to an integer of a value that is taken for one.
 _EPSILON: Final = 1e-6
-_MAX: Final = {"INT": 2**31 - 1, "LONG": 2**63 - 1}
+#: The largest value of each type that has no fraction.
+LARGEST: Final = {"INT": 2**31 - 1, "LONG": 2**63 - 1}
 
 
 class Component(NamedTuple):
@@ -105,7 +110,7 @@ class QuotaFilter:
         selected = {}
         for entity, config in configs.items():
             if self._matches(dict(entity)) and _is_sendable(entity):
-                keys = _keys_of(entity)
+                keys = keys_of(entity)
                 quotas = {key: _number(entity, key, value) for key, value in config.items() if key in keys}
                 numbers = {key: value for key, value in quotas.items() if value is not None}
                 if numbers:
@@ -147,7 +152,7 @@ def alter_quotas(
     validate_only: bool,
 ) -> None:
     """Set and remove (None) quotas of an entity by key. Raises KafkaError."""
-    keys = _keys_of(entity)
+    keys = keys_of(entity)
     config = store.read_quota(entity)
     for key, value in changes:
         if value is None:
@@ -160,15 +165,16 @@ def alter_quotas(
         store.write_quota(entity, config)
 
 
-def _keys_of(entity: QuotaEntity) -> Mapping[str, str]:
-    return _IP_KEYS if entity[0][0] == _IP else _USER_KEYS
+def keys_of(entity: QuotaEntity) -> Mapping[str, str]:
+    """Return the quotas that an entity can have, with their types."""
+    return _IP_KEYS if entity[0][0] == _IP else USER_KEYS
 
 
 def _text(key: str, kind: str, value: float) -> str:
     """Return the value as it stands in ZooKeeper."""
     if kind == "DOUBLE" and isfinite(value):
         return str(value)
-    most = _MAX.get(kind, 0)
+    most = LARGEST.get(kind, 0)
     if isfinite(value) and (0 if kind == "INT" else -most) <= value <= most:
         number = min(int(value + _EPSILON), most)
         if abs(number - value) <= _EPSILON:

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from ctrlchan.broker.quota._client_quotas import ClientQuotas
+from ctrlchan.server.client_quotas import LARGEST, USER_KEYS, keys_of
 from ctrlchan.text import quoted
 from ctrlchan.zookeeper.quotas import QuotaEntity, node_of
 
@@ -25,17 +26,8 @@ IpRates: TypeAlias = Mapping[str | None, int]
 _Values: TypeAlias = Mapping[str, float]
 _ParsedValues: TypeAlias = dict[str, float]
 
-#: In the order of QuotaType.
-_CLIENT_KEYS: Final = (
-    "producer_byte_rate",
-    "consumer_byte_rate",
-    "request_percentage",
-    "controller_mutation_rate",
-)
 _IP_KEY: Final = "connection_creation_rate"
 _NO_VALUES: Final[_Values] = MappingProxyType({})
-_MOST_LONG: Final = 2**63 - 1
-_MOST_INT: Final = 2**31 - 1
 
 
 class QuotaEntities:
@@ -83,7 +75,7 @@ class QuotaEntities:
             if "ip" in names:
                 rates[names["ip"]] = int(values[_IP_KEY])
                 continue
-            bounds = [values.get(key) for key in _CLIENT_KEYS]
+            bounds = [values.get(key) for key in USER_KEYS]
             limits.append((_part(names, "user"), _part(names, "client-id"), bounds))
         self._quotas.set_limits(limits)
         self._set_ip_rates(rates)
@@ -94,11 +86,11 @@ class QuotaEntities:
         """Return the quotas of an entity. What else it has, such as SCRAM credentials, is not looked at."""
         values: _ParsedValues = {}
         kept = former.get(entity, _NO_VALUES)
-        for key in (_IP_KEY,) if entity[0][0] == "ip" else _CLIENT_KEYS:
+        for key, kind in keys_of(entity).items():
             if key not in config:
                 continue
             try:
-                values[key] = _number(key, config[key])
+                values[key] = _number(kind, config[key])
             except ValueError:
                 self._keep(entity, f"{node_of(entity)}: {key} is {quoted(config[key])}, which is no quota")
                 if key in kept:
@@ -115,14 +107,14 @@ def _part(names: Mapping[str, str | None], kind: str) -> str | None:
     return (names[kind] or "") if kind in names else None
 
 
-def _number(key: str, text: str) -> float:
-    """Return the value of a quota. Raises ValueError."""
-    if key in ("request_percentage", "controller_mutation_rate"):
+def _number(kind: str, text: str) -> float:
+    """Return the value of a quota of this type. Raises ValueError."""
+    if kind == "DOUBLE":
         value = float(text)
         if not isfinite(value):
             raise ValueError
         return value
     number = int(text)
-    if not -_MOST_LONG - 1 <= number <= (_MOST_INT if key == _IP_KEY else _MOST_LONG):
+    if not -LARGEST["LONG"] - 1 <= number <= LARGEST[kind]:
         raise ValueError
     return number
