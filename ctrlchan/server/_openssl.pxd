@@ -34,7 +34,7 @@ cdef extern from "server/_loop/openssl.h" nogil:
     int SSL_OP_NO_RENEGOTIATION, SSL_OP_CIPHER_SERVER_PREFERENCE, SSL_OP_ENABLE_KTLS
     int SSL_CTRL_MODE, SSL_CTRL_SET_READ_AHEAD, SSL_CTRL_SET_SESS_CACHE_MODE, SSL_CTRL_SET_MAX_CERT_LIST
     int SSL_CTRL_CHAIN_CERT, SSL_CTRL_SET_DH_AUTO, SSL_CTRL_SET_MIN_PROTO_VERSION, SSL_CTRL_SET_MAX_PROTO_VERSION
-    int SSL_SESS_CACHE_OFF, SSL_VERIFY_NONE, SSL_VERIFY_PEER, SSL_VERIFY_FAIL_IF_NO_PEER_CERT
+    int SSL_SESS_CACHE_OFF, SSL_VERIFY_PEER, SSL_VERIFY_FAIL_IF_NO_PEER_CERT
     int TLS1_2_VERSION, TLS1_3_VERSION
     int X509_V_OK, X509_V_FLAG_PARTIAL_CHAIN
     int BIO_CTRL_GET_KTLS_SEND
@@ -84,7 +84,6 @@ cdef extern from "server/_loop/openssl.h" nogil:
         int (*SSL_CTX_set_default_verify_paths)(SSL_CTX*) noexcept nogil
         int (*SSL_CTX_set_num_tickets)(SSL_CTX*, size_t) noexcept nogil
         int (*SSL_CTX_set_session_id_context)(SSL_CTX*, const uint8_t*, unsigned int) noexcept nogil
-        void (*SSL_CTX_set_default_read_buffer_len)(SSL_CTX*, size_t) noexcept nogil
         SSL* (*SSL_new)(SSL_CTX*) noexcept nogil
         void (*SSL_free)(SSL*) noexcept nogil
         int (*SSL_set_fd)(SSL*, int) noexcept nogil

@@ -23,8 +23,9 @@ cdef enum:
     MAX_CERTIFICATES_BYTES = 32768
     # Sessions that a TLS 1.3 client may resume, for each connection.
     TICKETS = 1
-    # Without a trust store JSSE's own would count; here it is OpenSSL's.
     SWITCH_ON = 1
+    # With SSL_CTRL_CHAIN_CERT: the caller keeps his own reference to the certificate.
+    ADD_A_REFERENCE = 1
 
 # Names of the libraries in the order in which they are tried.
 library_names = ("libssl.3.dylib", "libssl.1.1.dylib") if sys.platform == "darwin" else ("libssl.so.3", "libssl.so.1.1")
@@ -62,7 +63,7 @@ cdef const OpenSsl* loaded_openssl() except NULL:
 
 
 def _candidates():
-    """Return files (None: the program) with libssl in them or below them, and whether they are loaded already."""
+    """Return files (None: the program) with libssl in them or below them, and whether they may be new to the process."""
     found = []
     try:
         _ssl = importlib.import_module("_ssl")
@@ -152,7 +153,7 @@ cdef class TlsContext:
             raise TlsContextError("", reason_of(ssl.ERR_peek_error()))
         set_modes(self, ssl)
         choose_versions(self, ssl, versions, suites, suites13)
-        use_certificates(self, ssl, chain)
+        take_certificates(self, ssl, "chain", chain, take_own)
         use_key(self, ssl, key, password)
         if client_auth != "none":
             ask_clients(self, ssl, trusted, client_auth == "required")
@@ -201,12 +202,16 @@ cdef int choose_versions(TlsContext made, const OpenSsl* ssl, versions, tuple su
     return 0
 
 
-cdef int use_certificates(TlsContext made, const OpenSsl* ssl, bytes pem) except -1:
-    """Take our certificate and those that have signed it."""
+# Gives a certificate to a context; ``number``: how many came before. Returns whether OpenSSL takes it.
+ctypedef bint (*TakeCertificate)(TlsContext made, const OpenSsl* ssl, X509* certificate, int number) except -1
+
+
+cdef int take_certificates(TlsContext made, const OpenSsl* ssl, part, bytes pem, TakeCertificate take) except -1:
+    """Give all certificates of a text to the context. Raises TlsContextError."""
     cdef X509* certificate
     cdef BIO* source = ssl.BIO_new_mem_buf(<const char*>pem, <int>len(pem))
     cdef int count = 0
-    cdef bint is_used = True
+    cdef bint is_taken
     cdef Password none = [NULL, 0]
     if source == NULL:
         raise MemoryError()
@@ -215,21 +220,32 @@ cdef int use_certificates(TlsContext made, const OpenSsl* ssl, bytes pem) except
             certificate = ssl.PEM_read_bio_X509(source, NULL, copy_password, &none)
             if certificate == NULL:
                 break
-            if count == 0:
-                note(made, ssl, certificate)
-                is_used = ssl.SSL_CTX_use_certificate(made.context, certificate) == 1
+            try:
+                is_taken = take(made, ssl, certificate, count)
+            finally:
                 ssl.X509_free(certificate)
-            # The context owns an added one.
-            elif not ssl.SSL_CTX_ctrl(made.context, SSL_CTRL_CHAIN_CERT, 0, certificate):
-                ssl.X509_free(certificate)
-                is_used = False
-            if not is_used:
-                raise TlsContextError("chain", f"certificate {count + 1}: {reason_of(ssl.ERR_peek_last_error())}")
+            if not is_taken:
+                raise TlsContextError(part, f"certificate {count + 1}: {reason_of(ssl.ERR_peek_last_error())}")
             count += 1
-        check_end(ssl, "chain", count)
+        check_end(ssl, part, count)
     finally:
         ssl.BIO_free(source)
     return 0
+
+
+cdef bint take_own(TlsContext made, const OpenSsl* ssl, X509* certificate, int number) except -1:
+    """Take our certificate, or one of those that have signed it."""
+    if number == 0:
+        note(made, ssl, certificate)
+        return ssl.SSL_CTX_use_certificate(made.context, certificate) == 1
+    return ssl.SSL_CTX_ctrl(made.context, SSL_CTRL_CHAIN_CERT, ADD_A_REFERENCE, certificate) == 1
+
+
+cdef bint take_trusted(TlsContext made, const OpenSsl* ssl, X509* certificate, int number) except -1:
+    return (
+        ssl.X509_STORE_add_cert(ssl.SSL_CTX_get_cert_store(made.context), certificate) == 1
+        and ssl.SSL_CTX_add_client_CA(made.context, certificate) == 1
+    )
 
 
 cdef int note(TlsContext made, const OpenSsl* ssl, X509* certificate) except -1:
@@ -277,38 +293,17 @@ cdef int use_key(TlsContext made, const OpenSsl* ssl, bytes pem, bytes text) exc
 
 
 cdef int ask_clients(TlsContext made, const OpenSsl* ssl, bytes pem, bint must_show) except -1:
-    """Ask clients for certificates; trust those of ``pem``, each as an authority of its own, as Java does."""
-    cdef X509* certificate
-    cdef BIO* source
-    cdef bint is_added
-    cdef int count = 0
-    cdef Password none = [NULL, 0]
+    """Ask clients for certificates; trust those of ``pem``, each as an authority of its own, as Java does.
+
+    Without ``pem`` those of OpenSSL count (Kafka: those of JSSE).
+    """
     cdef int mode = SSL_VERIFY_PEER | (SSL_VERIFY_FAIL_IF_NO_PEER_CERT if must_show else 0)
     ssl.SSL_CTX_set_verify(made.context, mode, NULL)
     if pem is None:
         ssl.SSL_CTX_set_default_verify_paths(made.context)
         return 0
     ssl.X509_VERIFY_PARAM_set_flags(ssl.SSL_CTX_get0_param(made.context), X509_V_FLAG_PARTIAL_CHAIN)
-    source = ssl.BIO_new_mem_buf(<const char*>pem, <int>len(pem))
-    if source == NULL:
-        raise MemoryError()
-    try:
-        while True:
-            certificate = ssl.PEM_read_bio_X509(source, NULL, copy_password, &none)
-            if certificate == NULL:
-                break
-            is_added = (
-                ssl.X509_STORE_add_cert(ssl.SSL_CTX_get_cert_store(made.context), certificate) == 1
-                and ssl.SSL_CTX_add_client_CA(made.context, certificate) == 1
-            )
-            ssl.X509_free(certificate)
-            if not is_added:
-                raise TlsContextError("trusted", f"certificate {count + 1}: {reason_of(ssl.ERR_peek_last_error())}")
-            count += 1
-        check_end(ssl, "trusted", count)
-    finally:
-        ssl.BIO_free(source)
-    return 0
+    return take_certificates(made, ssl, "trusted", pem, take_trusted)
 
 
 cdef int check_end(const OpenSsl* ssl, part, int count) except -1:

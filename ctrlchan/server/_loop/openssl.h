@@ -63,7 +63,6 @@ typedef int (*SSL_verify_cb)(int ok, X509_STORE_CTX *context);
     C(SSL_CTRL_SET_MIN_PROTO_VERSION, 123)            \
     C(SSL_CTRL_SET_MAX_PROTO_VERSION, 124)            \
     C(SSL_SESS_CACHE_OFF, 0)                          \
-    C(SSL_VERIFY_NONE, 0)                             \
     C(SSL_VERIFY_PEER, 1)                             \
     C(SSL_VERIFY_FAIL_IF_NO_PEER_CERT, 2)             \
     C(TLS1_2_VERSION, 0x0303)                         \
@@ -110,14 +109,12 @@ typedef int (*SSL_verify_cb)(int ok, X509_STORE_CTX *context);
     F(int, SSL_CTX_set_ciphersuites, (SSL_CTX *, const char *))                                   \
     F(int, SSL_CTX_use_certificate, (SSL_CTX *, X509 *))                                          \
     F(int, SSL_CTX_use_PrivateKey, (SSL_CTX *, EVP_PKEY *))                                       \
-    F(int, SSL_CTX_check_private_key, (const SSL_CTX *))                                          \
     F(X509_STORE *, SSL_CTX_get_cert_store, (const SSL_CTX *))                                    \
     F(X509_VERIFY_PARAM *, SSL_CTX_get0_param, (SSL_CTX *))                                       \
     F(int, SSL_CTX_add_client_CA, (SSL_CTX *, X509 *))                                            \
     F(int, SSL_CTX_set_default_verify_paths, (SSL_CTX *))                                         \
     F(int, SSL_CTX_set_num_tickets, (SSL_CTX *, size_t))                                          \
     F(int, SSL_CTX_set_session_id_context, (SSL_CTX *, const unsigned char *, unsigned int))      \
-    F(void, SSL_CTX_set_default_read_buffer_len, (SSL_CTX *, size_t))                             \
     F(SSL *, SSL_new, (SSL_CTX *))                                                                \
     F(void, SSL_free, (SSL *))                                                                    \
     F(int, SSL_set_fd, (SSL *, int))                                                              \
