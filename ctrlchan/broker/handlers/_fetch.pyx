@@ -246,11 +246,7 @@ cdef int64_t most_bytes_of(
     """Return how many bytes the quota of the client allows in one answer; followers have none."""
     if not header.began_ns or current.request.replica_id >= 0:
         return INT32_MAX
-    return self.quotas.most_fetched(
-        hot.user,
-        header.client_id if header.client_id != NULL else hot.data,
-        max(<int64_t>0, header.client_id_size),
-    )
+    return self.quotas.most_fetched(hot.user, header.client_id, header.client_id_size)
 
 
 cdef Result fetch_partitions(

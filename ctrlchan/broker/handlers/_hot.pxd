@@ -17,7 +17,7 @@ cdef struct RequestHeader:
     int16_t version
     bint flexible
     int32_t correlation_id
-    # NULL and -1 for null
+    # Of no bytes where the request has none
     const uint8_t* client_id
     int64_t client_id_size
     const uint8_t* body

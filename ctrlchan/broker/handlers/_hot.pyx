@@ -48,11 +48,9 @@ cdef bint read_header(const Entry* entry, Cursor* c, RequestHeader* header) noex
     """Read what follows key and version; return whether it is whole. Source: RequestHeader.json."""
     header.flexible = header.version >= entry.flexible_from
     header.correlation_id = read_i32(c)
-    # Never compact.
-    header.client_id_size = read_i16(c)
-    header.client_id = NULL
-    if header.client_id_size >= 0:
-        header.client_id = take(c, header.client_id_size)
+    # Never compact. None at all is one of no bytes, as for Kafka's quotas.
+    header.client_id_size = max(<int64_t>0, read_i16(c))
+    header.client_id = take(c, header.client_id_size)
     c.flexible = header.flexible
     skip_tags(c)
     header.body, header.end = c.at, c.end
@@ -111,9 +109,7 @@ cdef bint charge(
     cdef int32_t ms
     if not header.began_ns:
         return False
-    charged.user = request.user
-    charged.client_id = header.client_id if header.client_id != NULL else request.data
-    charged.client_id_size = max(<int64_t>0, header.client_id_size)
+    charged.user, charged.client_id, charged.client_id_size = request.user, header.client_id, header.client_id_size
     charged.quota_type, charged.size, charged.is_exempt = quota_type, size, is_exempt
     charged.spent_ns = request.spent_ns + monotonic_ns_of(api.quotas.time) - header.began_ns
     charged.network_ns, request.network_ns = request.network_ns, 0
