@@ -98,8 +98,9 @@ class FileRange(NamedTuple):
 
 
 class ProcessorCounters(NamedTuple):
-    """Counters of one processor since its start. ``idle_ns / running_ns`` is its idle share."""
+    """Counters of one processor of a listener since its start. ``idle_ns / running_ns`` is its idle share."""
 
+    listener: str
     connections: int
     opened: int
     requests: int

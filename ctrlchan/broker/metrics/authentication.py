@@ -36,15 +36,13 @@ _COUNTERS: Final = (
 
 def collect(server: BrokerServer) -> Iterator[Metric]:
     """Yield the metrics as of now."""
-    sockets = server.server
     protocols = {one.listener: one.security_protocol for one in server.node.broker.endpoints}
-    processors, _ = sockets.counters()
-    rows = list(_with_listeners(list(sockets.ports), processors))
+    processors, _ = server.server.counters()
     for name, text, field in _COUNTERS:
         family = CounterMetricFamily(f"{_PREFIX}{name}", text, labels=("listener", "networkprocessor"))
-        for listener, number, counters in rows:
-            value = _value(counters, field, protocols[listener])
-            family.add_metric((listener, str(number)), value)
+        for number, counters in enumerate(processors):
+            value = _value(counters, field, protocols[counters.listener])
+            family.add_metric((counters.listener, str(number)), value)
         yield family
 
 
@@ -56,12 +54,3 @@ def _value(counters: ProcessorCounters, field: str, protocol: SecurityProtocol) 
     if field == "authenticated" and protocol is SecurityProtocol.SSL:
         return value + counters.handshakes
     return value
-
-
-def _with_listeners(
-    listeners: list[str], processors: list[ProcessorCounters]
-) -> Iterator[tuple[str, int, ProcessorCounters]]:
-    """Yield listener, number and counters of each processor; each listener has as many as the others."""
-    each = len(processors) // len(listeners)
-    for number, counters in enumerate(processors):
-        yield listeners[number // each], number, counters

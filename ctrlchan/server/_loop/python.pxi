@@ -443,7 +443,7 @@ cdef class NetworkThreads:
                 c = &p.counters
                 idle_ns, now = counted(&c.idle_ns), monotonic_ns_of(network.clock)
                 processors.append((
-                    counted(&c.connections), counted(&c.opened), counted(&c.requests), counted(&c.bytes_in),
+                    self.listener_names[i], counted(&c.connections), counted(&c.opened), counted(&c.requests), counted(&c.bytes_in),
                     counted(&c.bytes_out), idle_ns if idle_ns >= 0 else idle_ns + now, counted(&c.expired),
                     counted(&c.idle_closed), now - p.started_ns,
                     counted(&c.authenticated), counted(&c.authentications_failed), counted(&c.renewed),
