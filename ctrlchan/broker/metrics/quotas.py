@@ -36,13 +36,13 @@ def collect(server: BrokerServer) -> Iterator[Metric]:
     """Yield the metrics as of now. Until the first quota there is no sensor."""
     quotas = server.core.quotas
     rows = quotas.sensors_now()
+    tokens = GaugeMetricFamily(
+        f"{_SERVER}controllermutation_tokens", "Mutations that are left before clients wait", labels=_SENSOR
+    )
     for kind, (group, name, text) in _RATES.items():
         rate = GaugeMetricFamily(f"{_SERVER}{group}_{name}", text, labels=_SENSOR)
         throttled = GaugeMetricFamily(
             f"{_SERVER}{group}_throttle_time", "Average throttle time in milliseconds", labels=_SENSOR
-        )
-        tokens = GaugeMetricFamily(
-            f"{_SERVER}{group}_tokens", "Mutations that are left before clients wait", labels=_SENSOR
         )
         for of, user, client_id, value, average, left in rows:
             if of != kind:
@@ -51,11 +51,11 @@ def collect(server: BrokerServer) -> Iterator[Metric]:
             rate.add_metric(labels, value)
             if not isnan(average):
                 throttled.add_metric(labels, average)
-            tokens.add_metric(labels, left)
+            if kind is QuotaType.CONTROLLER_MUTATION:
+                tokens.add_metric(labels, left)
         yield rate
         yield throttled
-        if kind is QuotaType.CONTROLLER_MUTATION:
-            yield tokens
+    yield tokens
     yield gauge(
         f"{_SERVER}request_exempt_request_time",
         "Percent of the time of a thread that exempt requests take",
