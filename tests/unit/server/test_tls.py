@@ -46,6 +46,19 @@ def handshakes(server: SocketServer) -> tuple[int, int]:
     return row.handshakes, row.failed_handshakes
 
 
+def wait_until_full(server: SocketServer) -> None:
+    """Wait until the server sends no more: the sockets' buffers are full, and nobody reads."""
+    before = 0
+
+    def is_full() -> bool:
+        nonlocal before
+        (row,) = server.counters()[0]
+        former, before = before, row.bytes_out
+        return 0 < former == row.bytes_out
+
+    wait_until(is_full, what="the buffers are full")
+
+
 def still_serves(server: SocketServer) -> bool:
     with TlsClient(server) as client:
         client.frames(b"e still here")
@@ -112,7 +125,7 @@ def test_a_large_file_range_to_a_slow_reader(tmp_path: Path, version: str) -> No
             with TlsClient(server, client_context(version=version), buffer=20_000) as client:
                 request = b"f" + struct.pack("=qqq", descriptor, 5, size - 10)
                 client.frames(request, b"e after")
-                time.sleep(0.2)
+                wait_until_full(server)
                 answer = client.answer()
                 assert client.answer() == b"e after"
         finally:
