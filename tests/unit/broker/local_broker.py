@@ -200,7 +200,7 @@ def read_control_response(
     return body.error_code, errors
 
 
-def client_frame(api_key: int, version: int, **fields: Any) -> bytes:
+def client_frame(api_key: int, version: int, *, client_id: str = "a-client", **fields: Any) -> bytes:
     """A frame of kio's request; Metadata's topics are given as names and ids."""
     schema: Any = load_request_schema(api_key, version)
     if api_key == 3 and fields["topics"] is not None:
@@ -218,7 +218,7 @@ def client_frame(api_key: int, version: int, **fields: Any) -> bytes:
         "request_api_key": api_key,
         "request_api_version": version,
         "correlation_id": CORRELATION_ID,
-        "client_id": "a-client",
+        "client_id": client_id,
     }
     head = {name: value for name, value in head.items() if name in header.__dataclass_fields__}
     entity_writer(header)(buffer, header(**head))

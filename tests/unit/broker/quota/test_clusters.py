@@ -86,10 +86,16 @@ def milliseconds(response: Any) -> int:
 
 def wait_for_quotas(cluster: EmbeddedCluster) -> None:
     """Wait until the broker has read the newest quotas: it follows the changes in their order."""
-    assert alter(cluster, {"user": "last"}, producer_byte_rate=int(time.time())) == 0
-    expected = described(cluster, "user")[(("user", "last"),)]
-    assert expected
-    time.sleep(0.5)
+
+    def throttle_time() -> int:
+        """Return for how long a client waits that nobody else is."""
+        return milliseconds(ask(cluster, METADATA, 9, client_id="last", topics=()))
+
+    assert alter(cluster, {"client-id": "last"}, request_percentage=1e-9) == 0
+    assert described(cluster, "client-id")[(("client-id", "last"),)]
+    wait_until(lambda: throttle_time() > 0, what="the quotas are followed")
+    assert alter(cluster, {"client-id": "last"}, request_percentage=None) == 0
+    wait_until(lambda: throttle_time() == 0, what="the last quota is gone")
 
 
 def test_quotas_are_set_and_described(cluster: EmbeddedCluster) -> None:
