@@ -464,6 +464,14 @@ cdef Sensor* sensor_of(ClientQuotas self, Client* client, int quota_type, int64_
         if sensor != NULL and client.version == self.version:
             client.sensors[quota_type] = sensor
     if sensor != NULL:
+cdef Sensor* sensor_of_request(
+    ClientQuotas self, int32_t user, const uint8_t* client_id, int64_t size, int quota_type, int64_t now
+) noexcept nogil:
+    """Return the sensor that a request is charged to, or NULL without memory. Requires the mutex."""
+    cdef Client* client = client_of(self, user, client_id, size, now)
+    return NULL if client == NULL else sensor_of(self, client, quota_type, now)
+
+
         sensor.used_ms = now
     return sensor
 
@@ -636,13 +644,10 @@ cdef class ClientQuotas:
 
     cdef int64_t most_fetched(self, int32_t user, const uint8_t* client_id, int64_t size) noexcept nogil:
         cdef int64_t now = now_ms(self)
-        cdef Client* client
-        cdef Sensor* sensor = NULL
+        cdef Sensor* sensor
         cdef double most = UNLIMITED
         lock(&self.mutex)
-        client = client_of(self, user, client_id, size, now)
-        if client != NULL:
-            sensor = sensor_of(self, client, FETCH, now)
+        sensor = sensor_of_request(self, user, client_id, size, FETCH, now)
         if sensor != NULL and sensor.bound < UNLIMITED:
             most = sensor.bound * (self.kept - 1) * (self.window_ms / 1000)
         unlock(&self.mutex)
@@ -782,8 +787,7 @@ cdef class ClientQuotas:
         cdef const uint8_t* data = <const uint8_t*>PyBytes_AS_STRING(client_id)
         cdef int64_t size = PyBytes_GET_SIZE(client_id), now
         cdef int32_t ms = 0
-        cdef Client* client
-        cdef Sensor* sensor = NULL
+        cdef Sensor* sensor
         if not 0 <= user < self.user_count:
             raise ValueError(f"user {user}")
         if not counted(&self.levels):
@@ -791,9 +795,7 @@ cdef class ClientQuotas:
         with nogil:
             now = now_ms(self)
             lock(&self.mutex)
-            client = client_of(self, user, data, size, now)
-            if client != NULL:
-                sensor = sensor_of(self, client, CONTROLLER_MUTATION, now)
+            sensor = sensor_of_request(self, user, data, size, CONTROLLER_MUTATION, now)
             if sensor != NULL:
                 ms = take_tokens(self, sensor, mutations, is_strict, now)
             unlock(&self.mutex)
@@ -803,16 +805,13 @@ cdef class ClientQuotas:
         """Count a throttle time that another part has decided on, for the metrics."""
         cdef const uint8_t* data = <const uint8_t*>PyBytes_AS_STRING(client_id)
         cdef int64_t size = PyBytes_GET_SIZE(client_id), now
-        cdef Client* client
-        cdef Sensor* sensor = NULL
+        cdef Sensor* sensor
         if not 0 <= user < self.user_count or not 0 <= quota_type < QUOTA_TYPES:
             raise ValueError(f"user {user}, quota {quota_type}")
         with nogil:
             now = now_ms(self)
             lock(&self.mutex)
-            client = client_of(self, user, data, size, now)
-            if client != NULL:
-                sensor = sensor_of(self, client, quota_type, now)
+            sensor = sensor_of_request(self, user, data, size, quota_type, now)
             if sensor != NULL:
                 record(&sensor.throttled, ms, now)
             unlock(&self.mutex)
