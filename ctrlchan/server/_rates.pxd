@@ -5,7 +5,7 @@
 #
 # Sources: SampledStat, WindowedSum, Rate, SimpleRate, Avg (org.apache.kafka.common.metrics.stats), QuotaUtils.
 
-from libc.math cimport floor
+from libc.math cimport NAN, floor, isnan
 from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t
 
 
@@ -99,18 +99,13 @@ cdef inline double average_of(Rate* rate, int64_t now) noexcept nogil:
     forget_old(rate, now)
     for i in range(rate.count):
         events = events + rate.samples[i].events
-    return sum_of(rate) / events if events else float_nan()
-
-
-cdef inline double float_nan() noexcept nogil:
-    cdef double infinite = 1e308 * 10
-    return infinite - infinite
+    return sum_of(rate) / events if events else NAN
 
 
 cdef inline int64_t rounded(double value) noexcept nogil:
     """Return the nearest number (Java: Math.round)."""
     cdef double low = floor(value)
-    if value != value:
+    if isnan(value):
         return 0
     if value >= 9.2e18:
         return INT64_MAX

@@ -14,6 +14,7 @@ Sources: ClientQuotaManager, ClientRequestQuotaManager, ControllerMutationQuotaM
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from libc.math cimport NAN, isnan
 from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcmp, memcpy
@@ -26,7 +27,6 @@ from ctrlchan._c.locks cimport CONNECTION_QUOTAS, close_mutex, lock, open_mutex,
 from ctrlchan.server._rates cimport (
     Rate,
     average_of,
-    float_nan,
     open_rate,
     rate_bytes,
     rate_of,
@@ -161,7 +161,7 @@ cdef double bound_of(
     cdef uint32_t hash
     cdef Limit* limit
     if limits == NULL:
-        return float_nan()
+        return NAN
     names.user, names.user_size = client.user, client.user_size if user_part == NAMED else 0
     names.client, names.client_size = client.client, client.client_size if client_part == NAMED else 0
     hash = hash_of_limit(user_part, client_part, &names)
@@ -178,31 +178,27 @@ cdef double bound_of(
         ):
             return limit.bounds[quota_type]
         limit = limit.next
-    return float_nan()
-
-
-cdef inline bint is_number(double value) noexcept nogil:
-    return value == value
+    return NAN
 
 
 cdef double limit_of(const Limits* limits, int quota_type, const Names* sensor) noexcept nogil:
     """Return the quota of a sensor, by the names that it has. Source: DefaultQuotaCallback.quotaLimit."""
-    cdef double bound = float_nan()
+    cdef double bound = NAN
     if sensor.user_size and sensor.client_size:
         bound = bound_of(limits, quota_type, NAMED, NAMED, sensor)
-        if not is_number(bound):
+        if isnan(bound):
             bound = bound_of(limits, quota_type, NAMED, DEFAULT, sensor)
-        if not is_number(bound):
+        if isnan(bound):
             bound = bound_of(limits, quota_type, DEFAULT, NAMED, sensor)
-        if not is_number(bound):
+        if isnan(bound):
             bound = bound_of(limits, quota_type, DEFAULT, DEFAULT, sensor)
     elif sensor.user_size:
         bound = bound_of(limits, quota_type, NAMED, ABSENT, sensor)
-        if not is_number(bound):
+        if isnan(bound):
             bound = bound_of(limits, quota_type, DEFAULT, ABSENT, sensor)
     elif sensor.client_size:
         bound = bound_of(limits, quota_type, ABSENT, NAMED, sensor)
-        if not is_number(bound):
+        if isnan(bound):
             bound = bound_of(limits, quota_type, ABSENT, DEFAULT, sensor)
     return bound
 
@@ -214,17 +210,17 @@ cdef void choose_names(const Limits* limits, int64_t levels, int quota_type, Nam
     elif levels == OF_USER:
         names.client_size = 0
     elif levels != OF_BOTH:
-        if is_number(bound_of(limits, quota_type, NAMED, NAMED, names)):
+        if not isnan(bound_of(limits, quota_type, NAMED, NAMED, names)):
             return
-        if is_number(bound_of(limits, quota_type, NAMED, DEFAULT, names)):
+        if not isnan(bound_of(limits, quota_type, NAMED, DEFAULT, names)):
             return
-        if is_number(bound_of(limits, quota_type, NAMED, ABSENT, names)):
+        if not isnan(bound_of(limits, quota_type, NAMED, ABSENT, names)):
             names.client_size = 0
-        elif is_number(bound_of(limits, quota_type, DEFAULT, NAMED, names)):
+        elif not isnan(bound_of(limits, quota_type, DEFAULT, NAMED, names)):
             return
-        elif is_number(bound_of(limits, quota_type, DEFAULT, DEFAULT, names)):
+        elif not isnan(bound_of(limits, quota_type, DEFAULT, DEFAULT, names)):
             return
-        elif is_number(bound_of(limits, quota_type, DEFAULT, ABSENT, names)):
+        elif not isnan(bound_of(limits, quota_type, DEFAULT, ABSENT, names)):
             names.client_size = 0
         else:
             names.user_size = 0
@@ -328,7 +324,7 @@ cdef Sensor* new_sensor(
     memcpy(names_of(sensor), names.user, names.user_size)
     memcpy(names_of(sensor) + names.user_size, names.client, names.client_size)
     bound = limit_of(self.limits, quota_type, names)
-    sensor.bound = bound if is_number(bound) else UNLIMITED
+    sensor.bound = UNLIMITED if isnan(bound) else bound
     open_rate(
         &sensor.rate, kept, self.metrics_window_ms if is_mutation else self.window_ms, <uint8_t*>sensor + at
     )
@@ -464,16 +460,16 @@ cdef Sensor* sensor_of(ClientQuotas self, Client* client, int quota_type, int64_
         if sensor != NULL and client.version == self.version:
             client.sensors[quota_type] = sensor
     if sensor != NULL:
+        sensor.used_ms = now
+    return sensor
+
+
 cdef Sensor* sensor_of_request(
     ClientQuotas self, int32_t user, const uint8_t* client_id, int64_t size, int quota_type, int64_t now
 ) noexcept nogil:
     """Return the sensor that a request is charged to, or NULL without memory. Requires the mutex."""
     cdef Client* client = client_of(self, user, client_id, size, now)
     return NULL if client == NULL else sensor_of(self, client, quota_type, now)
-
-
-        sensor.used_ms = now
-    return sensor
 
 
 cdef bint has_room(ClientQuotas self, int64_t bytes, int64_t now) noexcept nogil:
@@ -713,7 +709,7 @@ cdef class ClientQuotas:
                 names.user, names.user_size = <const uint8_t*>PyBytes_AS_STRING(user_text), <int32_t>len(user_text)
                 names.client, names.client_size = <const uint8_t*>PyBytes_AS_STRING(client_text), <int32_t>len(client_text)
                 for i in range(QUOTA_TYPES):
-                    bounds[i] = float_nan() if values[i] is None else values[i]
+                    bounds[i] = NAN if values[i] is None else values[i]
                 if any(value is not None for value in values):
                     levels |= OF_BOTH if parts[0] and parts[1] else OF_USER if parts[0] else OF_CLIENT_ID
                 if not add_limit(limits, parts[0], parts[1], &names, bounds):
@@ -743,7 +739,7 @@ cdef class ClientQuotas:
             while sensor != NULL:
                 name_sensor(sensor, &names)
                 bound = limit_of(self.limits, sensor.quota_type, &names)
-                sensor.bound = bound if is_number(bound) else UNLIMITED
+                sensor.bound = UNLIMITED if isnan(bound) else bound
                 sensor = sensor.next
 
     def charge_request(self, int32_t user, bytes client_id, int64_t spent_ns, *, bint is_exempt=False,
