@@ -79,6 +79,14 @@ class SecurityProtocol(IntEnum):
     SASL_PLAINTEXT = 2
     SASL_SSL = 3
 
+    @property
+    def has_tls(self) -> bool:
+        return self in (SecurityProtocol.SSL, SecurityProtocol.SASL_SSL)
+
+    @property
+    def has_sasl(self) -> bool:
+        return self in (SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL)
+
     @classmethod
     def of(cls, name: str) -> SecurityProtocol:
         """Return the protocol of this name, in upper or lower case. Raises InvalidStateError."""

@@ -393,7 +393,7 @@ class BrokerServer:
             lambda verifies: setattr(partitions, "verifies_transactions", verifies),
         )
         for number, listener in enumerate(listeners):
-            if listener.security_protocol.name.endswith("SSL"):
+            if listener.security_protocol.has_tls:
                 self._follow_stores(dynamic, number, listener)
 
     def _follow_stores(self, dynamic: DynamicConfigs, number: int, listener: Listener) -> None:

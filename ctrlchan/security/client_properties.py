@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from ctrlchan.config import table
 from ctrlchan.errors import ConfigError
@@ -13,9 +13,6 @@ from ctrlchan.security.settings import GSSAPI, OAUTHBEARER, SaslSettings, TlsSet
 from ctrlchan.security.tokens import token_settings
 
 __all__ = ["ClientSecurity", "client_security"]
-
-_TLS: Final = (SecurityProtocol.SSL, SecurityProtocol.SASL_SSL)
-_SASL: Final = (SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL)
 
 
 class ClientSecurity(NamedTuple):
@@ -32,7 +29,7 @@ def client_security(properties: ListenerProperties, protocol: SecurityProtocol) 
     listener's own side has, too.
     """
     return ClientSecurity(
-        properties.tls() if protocol in _TLS else None, _sasl(properties) if protocol in _SASL else None
+        properties.tls() if protocol.has_tls else None, _sasl(properties) if protocol.has_sasl else None
     )
 
 

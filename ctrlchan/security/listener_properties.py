@@ -182,13 +182,13 @@ def listener_security(properties: ListenerProperties, protocol: SecurityProtocol
     users of PLAIN (``plain.sasl.jaas.config`` with ``user_<name>="<password>"``), and how tokens of
     OAUTHBEARER are validated (``oauthbearer.sasl.jaas.config``), each with the listener's prefix first.
     """
-    tls = properties.tls() if protocol.name.endswith("SSL") else None
+    tls = properties.tls() if protocol.has_tls else None
     mechanisms: tuple[str, ...] = ()
     users: dict[str, str] = {}
     token_options: dict[str, str] | None = None
     signed_tokens: SignedTokenSettings | None = None
     max_reauth_ms: dict[str, int] = {}
-    if protocol.name.startswith("SASL"):
+    if protocol.has_sasl:
         setting = table.SASL_ENABLED_MECHANISMS
         text = properties.value(setting.name)
         mechanisms = tuple(filter(None, setting.value if text is None else setting.parse(text)))

@@ -10,15 +10,12 @@ from typing import Final
 from ctrlchan.errors import ConfigError
 from ctrlchan.protocol import SecurityProtocol
 from ctrlchan.security.principal_rules import DEFAULT_RULES, PrincipalRules
-from ctrlchan.security.settings import MECHANISMS, TlsSettings
+from ctrlchan.security.settings import MECHANISMS, OAUTHBEARER, TlsSettings
 from ctrlchan.security.token_settings import SignedTokenSettings
 
 __all__ = ["ClientAuth", "ListenerSecurity"]
 
-_TLS: Final = (SecurityProtocol.SSL, SecurityProtocol.SASL_SSL)
-_SASL: Final = (SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL)
-_OAUTHBEARER: Final = "OAUTHBEARER"
-_MECHANISMS: Final = (*MECHANISMS, _OAUTHBEARER)
+_MECHANISMS: Final = (*MECHANISMS, OAUTHBEARER)
 
 
 class ClientAuth(StrEnum):
@@ -71,21 +68,21 @@ class ListenerSecurity:
 
     def check(self, listener: str, protocol: SecurityProtocol) -> None:
         """Raise ConfigError when this is not enough for a listener of this security protocol."""
-        if protocol in _TLS:
+        if protocol.has_tls:
             if self.tls is None or not (self.tls.certificate_file or self.tls.certificate_pem):
                 raise ConfigError(
                     f"listener {listener}: {protocol.name} needs a certificate (ssl.keystore.*)"
                 )
         elif self.tls is not None:
             raise ConfigError(f"listener {listener}: {protocol.name} has no TLS")
-        if protocol in _SASL:
+        if protocol.has_sasl:
             if not self.mechanisms:
                 raise ConfigError(
                     f"listener {listener}: {protocol.name} needs mechanisms (sasl.enabled.mechanisms)"
                 )
             if self.mechanisms == ("PLAIN",) and not self.users:
                 raise ConfigError(f"listener {listener}: nobody can authenticate: PLAIN has no users")
-            if _OAUTHBEARER in self.mechanisms and self.token_options is None:
+            if OAUTHBEARER in self.mechanisms and self.token_options is None:
                 raise ConfigError(
                     f"listener {listener}: OAUTHBEARER needs a login module (oauthbearer.sasl.jaas.config)"
                 )

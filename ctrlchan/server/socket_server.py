@@ -189,7 +189,7 @@ class SocketServer:
         self.ports: dict[str, int] = {}
         sasl = sasl or {}
         for name, _, _, protocol, _ in listeners:
-            if (name in sasl) != protocol.name.startswith("SASL"):
+            if (name in sasl) != protocol.has_sasl:
                 raise ConfigError(f"listener {name}: {protocol.name} with or without SASL")
         self._listeners = list(listeners)
         contexts = [_tls_context(listener) for listener in listeners]
@@ -293,7 +293,7 @@ def _authenticator(listener: SaslListener | None) -> Callable[[RequestContext], 
 
 def _tls_context(listener: Listener) -> TlsContext | None:
     """Return the context of a listener with TLS. Raises ConfigError."""
-    if not listener.security_protocol.name.endswith("SSL"):
+    if not listener.security_protocol.has_tls:
         return None
     # Imported here: others need no OpenSSL.
     from ctrlchan.server.tls_contexts import log_expiry, tls_context_of
