@@ -81,8 +81,7 @@ class PeerSecurity:
             )
             try:
                 secured.do_handshake()
-                suite = secured.cipher()
-                check_suite(None if suite is None else suite[0], self._contexts.settings)
+                check_suite(secured, self._contexts.settings)
             except BaseException:
                 secured.close()
                 raise

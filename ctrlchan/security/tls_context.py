@@ -104,18 +104,19 @@ def _choose_suites(context: ssl.SSLContext, settings: TlsSettings) -> None:
         context.maximum_version = ssl.TLSVersion.TLSv1_2
 
 
-def check_suite(suite: str | None, settings: TlsSettings) -> None:
+def check_suite(connection: ssl.SSLSocket, settings: TlsSettings) -> None:
     """Raise ConnectionFailed when the suite of a new connection is not among those of the settings.
 
     Python cannot choose among the suites of TLS 1.3, so the peer may choose one that is not allowed. Nothing
     has been sent with it when this is called.
     """
-    if not settings.cipher_suites or suite is None:
+    chosen = connection.cipher()
+    if not settings.cipher_suites or chosen is None:
         return
     suites = openssl_suites(settings.cipher_suites)
-    if suite not in (*suites.tls12, *suites.tls13):
+    if chosen[0] not in (*suites.tls12, *suites.tls13):
         raise ConnectionFailed(
-            Failure.TLS, f"the broker has chosen {suite}, which is not among the allowed cipher suites"
+            Failure.TLS, f"the broker has chosen {chosen[0]}, which is not among the allowed cipher suites"
         )
 
 

@@ -48,8 +48,7 @@ class TlsHandler(SequentialThreadingHandler):  # type: ignore[misc]
             plain.close()
             raise
         try:
-            suite = secured.cipher()
-            check_suite(None if suite is None else suite[0], self._contexts.settings)
+            check_suite(secured, self._contexts.settings)
         except ConnectionFailed as failed:
             secured.close()
             raise OSError(str(failed)) from None

@@ -72,7 +72,7 @@ class TlsConnection(TcpConnection):
             return WRITE
         except ssl.SSLError as problem:
             raise broken(problem) from None
-        check_suite(suite[0] if (suite := self._tls.cipher()) else None, self._settings)
+        check_suite(self._tls, self._settings)
         return 0
 
     def _send(self, data: Buffer) -> int:
