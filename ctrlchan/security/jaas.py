@@ -18,7 +18,7 @@ from typing import Final, NoReturn
 
 from ctrlchan.errors import ConfigError
 
-__all__ = ["LoginModule", "parse_jaas_config", "parse_jaas_file"]
+__all__ = ["LoginModule", "parse_jaas_config", "parse_jaas_file", "read_jaas_file"]
 
 _FLAGS: Final = ("required", "requisite", "sufficient", "optional")
 _TOKEN: Final = re.compile(
@@ -55,6 +55,21 @@ def parse_jaas_config(text: str) -> list[LoginModule]:
     while tokens.peek() is not None:
         modules.append(tokens.login_module())
     return modules
+
+
+def read_jaas_file(path: str) -> dict[str, list[LoginModule]]:
+    """Return the login modules of each entry of the file at ``path``. Raises ConfigError, naming the file."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+    except OSError as problem:
+        raise ConfigError(f"{path}: {problem.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path} is not UTF-8") from None
+    try:
+        return parse_jaas_file(text)
+    except ConfigError as problem:
+        raise ConfigError(f"{path}: {problem}") from None
 
 
 def parse_jaas_file(text: str) -> dict[str, list[LoginModule]]:

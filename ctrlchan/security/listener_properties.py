@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, Final, NoReturn, TypeVar
 
 from ctrlchan.config import table
@@ -11,10 +10,11 @@ from ctrlchan.config.setting import Setting
 from ctrlchan.errors import ConfigError
 from ctrlchan.protocol import SecurityProtocol
 from ctrlchan.security.ciphers import openssl_suites
-from ctrlchan.security.jaas import parse_jaas_config, parse_jaas_file
+from ctrlchan.security.jaas import parse_jaas_config, read_jaas_file
 from ctrlchan.security.listener_security import ClientAuth, ListenerSecurity
 from ctrlchan.security.principal_rules import DEFAULT_RULES, PrincipalRules
 from ctrlchan.security.settings import TlsSettings
+from ctrlchan.security.stores import STORE_TYPES
 from ctrlchan.security.token_settings import SignedTokenSettings
 
 __all__ = ["CLIENT_LOGIN_MODULES", "LOGIN_MODULES", "ListenerProperties", "listener_security"]
@@ -32,7 +32,6 @@ LOGIN_MODULES: Final = {
 CLIENT_LOGIN_MODULES: Final = {**LOGIN_MODULES, "GSSAPI": "Krb5LoginModule"}
 #: Of a JAAS file; one with the name of a listener before it counts first (``JaasContext``).
 _SERVER_ENTRY: Final = "KafkaServer"
-_STORE_TYPES: Final = ("PEM", "PKCS12", "JKS")
 _USER: Final = "user_"
 
 
@@ -117,8 +116,8 @@ class ListenerProperties:
 
     def _store_type(self, key: str) -> str | None:
         value = self.value(key)
-        if value is not None and value.upper() not in _STORE_TYPES:
-            self.refuse(key, f"{value!r} is not {', '.join(_STORE_TYPES)}")
+        if value is not None and value.upper() not in STORE_TYPES:
+            self.refuse(key, f"{value!r} is not {', '.join(STORE_TYPES)}")
         return value and value.upper()
 
     def _verify_host_name(self) -> bool:
@@ -150,13 +149,9 @@ class ListenerProperties:
     def _find_in_jaas_file(self, key: str, path: str, module: str) -> tuple[str, dict[str, str]] | None:
         """Return what a JAAS file has for a login module: the options of the first one of its class."""
         try:
-            entries = parse_jaas_file(Path(path).read_text("utf-8"))
-        except OSError as problem:
-            self._file.refuse(key, f"{path}: {problem.strerror}")
-        except UnicodeDecodeError:
-            self._file.refuse(key, f"{path} is not UTF-8")
+            entries = read_jaas_file(path)
         except ConfigError as problem:
-            self._file.refuse(key, f"{path}: {problem}")
+            self._file.refuse(key, str(problem))
         for name in (f"{self._listener}.{_SERVER_ENTRY}", _SERVER_ENTRY):
             if name in entries:
                 found = [one for one in entries[name] if one.simple_name == module]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ctrlchan.security.settings import TlsSettings
 
-__all__ = ["OwnCertificate", "own_certificate", "trusted_certificates"]
+__all__ = ["STORE_TYPES", "OwnCertificate", "own_certificate", "trusted_certificates"]
+
+#: Values of ``ssl.keystore.type`` and ``ssl.truststore.type``. What a file is, its content says.
+STORE_TYPES: Final = ("PEM", "PKCS12", "JKS")
 
 
 class OwnCertificate(NamedTuple):

@@ -16,12 +16,12 @@ from ctrlchan.config import table
 from ctrlchan.config.properties_file import PropertiesFile
 from ctrlchan.config.setting import Setting
 from ctrlchan.errors import ConfigError
-from ctrlchan.security.jaas import LoginModule, parse_jaas_file
+from ctrlchan.security.jaas import LoginModule, read_jaas_file
+from ctrlchan.security.stores import STORE_TYPES
 from ctrlchan.zookeeper.settings import SaslSettings, TlsSettings
 
 __all__ = ["zookeeper_security"]
 
-_STORE_TYPES: Final = ("PEM", "PKCS12", "JKS")
 _DIGEST: Final = "DigestLoginModule"
 _KERBEROS: Final = "Krb5LoginModule"
 
@@ -76,8 +76,8 @@ def _store(file: PropertiesFile, location: Setting[str], kind: Setting[str]) -> 
     """Return where a store is. Raises ConfigError for a type that nobody knows."""
     path = file.value(location.name)
     given = file.value(kind.name) or ("PEM" if path is None else _kind_of(path))
-    if given.upper() not in _STORE_TYPES:
-        file.refuse(kind.name, f"{given!r} is not {', '.join(_STORE_TYPES)}")
+    if given.upper() not in STORE_TYPES:
+        file.refuse(kind.name, f"{given!r} is not {', '.join(STORE_TYPES)}")
     return path
 
 
@@ -96,12 +96,9 @@ def _sasl(file: PropertiesFile) -> SaslSettings | None:
         return None
     entry = file.value(table.ZOOKEEPER_SASL_CLIENTCONFIG.name) or table.ZOOKEEPER_SASL_CLIENTCONFIG.value
     try:
-        with open(path, encoding="utf-8") as jaas:
-            modules = parse_jaas_file(jaas.read()).get(entry)
-    except (OSError, UnicodeDecodeError) as problem:
-        file.refuse(key, f"{path}: {getattr(problem, 'strerror', None) or 'it is no text'}")
+        modules = read_jaas_file(path).get(entry)
     except ConfigError as problem:
-        file.refuse(key, f"{path}: {problem}")
+        file.refuse(key, str(problem))
     if modules is None:
         return None  # the file is for listeners
     if len(modules) != 1:
