@@ -13,18 +13,18 @@ Passwords and names are taken as they are (no SASLprep), as Kafka does. ``ScramS
 from __future__ import annotations
 
 import binascii
-import hashlib
 import hmac
 import secrets
 from base64 import b64decode, b64encode
 from typing import Final
 
+from ctrlchan.security.scram import HASHES, MIN_ITERATIONS, keys_of, salted
+
 __all__ = ["ScramClient", "ScramError"]
 
-_HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 #: Kafka makes no user with fewer, and none with more than 16,384: a peer that asks for more wants to keep
 #: this process busy, one that asks for fewer wants to guess the password.
-_ITERATIONS: Final = (4_096, 131_072)
+_ITERATIONS: Final = (MIN_ITERATIONS, 131_072)
 _NONCE_BYTES: Final = 24
 
 
@@ -39,8 +39,9 @@ class ScramClient:
     """
 
     def __init__(self, mechanism: str, username: str, password: str, nonce: str | None = None) -> None:
-        self._hash = _HASHES[mechanism]
-        self._password = password.encode()
+        self._mechanism = mechanism
+        self._hash = HASHES[mechanism]
+        self._password = password
         self._nonce = secrets.token_urlsafe(_NONCE_BYTES) if nonce is None else nonce
         name = username.replace("=", "=3D").replace(",", "=2C")
         self._first = f"n={name},r={self._nonce}"
@@ -59,14 +60,13 @@ class ScramClient:
             raise ScramError("the broker's nonce does not begin with ours")
         if not salt:
             raise ScramError("the broker sends no salt")
-        salted = hashlib.pbkdf2_hmac(self._hash, self._password, salt, _iterations(fields.get("i", "")))
+        salted_password = salted(self._mechanism, self._password, salt, _iterations(fields.get("i", "")))
+        keys = keys_of(self._mechanism, salted_password)
         without_proof = f"c=biws,r={nonce}"
         messages = f"{self._first},{message},{without_proof}".encode()
-        client_key = self._hmac(salted, b"Client Key")
-        stored_key = hashlib.new(self._hash, client_key).digest()
-        mask = self._hmac(stored_key, messages)
-        proof = bytes(one ^ other for one, other in zip(client_key, mask, strict=True))
-        self._signature = self._hmac(self._hmac(salted, b"Server Key"), messages)
+        mask = hmac.digest(keys.stored, messages, self._hash)
+        proof = bytes(one ^ other for one, other in zip(keys.client, mask, strict=True))
+        self._signature = hmac.digest(keys.server, messages, self._hash)
         return f"{without_proof},p={b64encode(proof).decode()}"
 
     def check(self, message: str) -> None:
@@ -76,9 +76,6 @@ class ScramClient:
             raise ScramError(fields["e"])
         if not hmac.compare_digest(_bytes(fields.get("v", "")), self._signature):
             raise ScramError("the broker does not prove that it has the password")
-
-    def _hmac(self, key: bytes, data: bytes) -> bytes:
-        return hmac.digest(key, data, self._hash)
 
 
 def _fields(message: str) -> dict[str, str]:

@@ -13,12 +13,9 @@ from typing import Final
 
 from ctrlchan.controller.core import ControllerCore
 from ctrlchan.errors import ErrorCode, KafkaError
+from ctrlchan.security.scram import MIN_ITERATIONS
 from ctrlchan.server.apis.scram_credentials import SCRAM_MECHANISMS
-from ctrlchan.server.security.scram_credentials import (
-    MIN_ITERATIONS,
-    credential_of_salted_password,
-    credential_to_text,
-)
+from ctrlchan.server.security.scram_credentials import credential_of_salted_password, credential_to_text
 
 __all__ = [
     "Deletion",

@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from ctrlchan.errors import ConfigError
+from ctrlchan.security.scram import HASHES
 from ctrlchan.server.security.mechanism import NewMechanism
 from ctrlchan.server.security.oauthbearer import OAuthBearer, ValidateToken
 from ctrlchan.server.security.plain import FindPassword, Plain
 from ctrlchan.server.security.scram import Scram
-from ctrlchan.server.security.scram_credentials import HASHES, ScramCredential
+from ctrlchan.server.security.scram_credentials import ScramCredential
 
 __all__ = ["mechanisms"]
 

@@ -23,8 +23,9 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
+from ctrlchan.security.scram import HASHES, MIN_ITERATIONS
 from ctrlchan.server.security.mechanism import InvalidCredentialsError, RefusedError
-from ctrlchan.server.security.scram_credentials import HASHES, MIN_ITERATIONS, ScramCredential
+from ctrlchan.server.security.scram_credentials import ScramCredential
 
 __all__ = ["FindCredential", "Scram"]
 

@@ -7,16 +7,13 @@ bytes as Base64. Source: ``ScramCredentialUtils`` and ``ScramFormatter`` (Kafka 
 from __future__ import annotations
 
 import base64
-import hashlib
-import hmac
 from typing import Final, NamedTuple
 
 from ctrlchan.errors import MalformedError
+from ctrlchan.security.scram import MIN_ITERATIONS, keys_of, salted
 from ctrlchan.text import parse_number
 
 __all__ = [
-    "HASHES",
-    "MIN_ITERATIONS",
     "ScramCredential",
     "credential_from_text",
     "credential_of_password",
@@ -24,10 +21,6 @@ __all__ = [
     "credential_to_text",
 ]
 
-#: The hash function of each mechanism.
-HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
-#: ``ScramMechanism.minIterations``.
-MIN_ITERATIONS: Final = 4_096
 _MAX_INT32: Final = 2**31 - 1
 
 
@@ -74,15 +67,13 @@ def credential_of_salted_password(
     mechanism: str, salted_password: bytes, salt: bytes, iterations: int
 ) -> ScramCredential:
     """Return what a server keeps of a password, of which PBKDF2 is done already."""
-    name = HASHES[mechanism]
-    client_key = hmac.digest(salted_password, b"Client Key", name)
-    stored_key = hashlib.new(name, client_key).digest()
-    return ScramCredential(salt, stored_key, hmac.digest(salted_password, b"Server Key", name), iterations)
+    keys = keys_of(mechanism, salted_password)
+    return ScramCredential(salt, keys.stored, keys.server, iterations)
 
 
 def credential_of_password(
     mechanism: str, password: str, salt: bytes, iterations: int = MIN_ITERATIONS
 ) -> ScramCredential:
     """Return what a server keeps of a password; takes milliseconds."""
-    salted = hashlib.pbkdf2_hmac(HASHES[mechanism], password.encode(), salt, iterations)
-    return credential_of_salted_password(mechanism, salted, salt, iterations)
+    salted_password = salted(mechanism, password, salt, iterations)
+    return credential_of_salted_password(mechanism, salted_password, salt, iterations)

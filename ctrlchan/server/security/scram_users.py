@@ -6,7 +6,8 @@ import logging
 from collections.abc import Mapping
 from typing import Final
 
-from ctrlchan.server.security.scram_credentials import HASHES, ScramCredential, credential_from_text
+from ctrlchan.security.scram import HASHES
+from ctrlchan.server.security.scram_credentials import ScramCredential, credential_from_text
 
 __all__ = ["ScramUsers"]
 
