@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from ctrlchan.authorizer.acls import CLUSTER_NAME, Operation, PatternType, Permission, ResourceType
 from ctrlchan.embedded.requests import ask, check
 from ctrlchan.errors import ConfigError
 from ctrlchan.peers.connection import Address
 from ctrlchan.peers.messages import part
+from ctrlchan.security.scram import MIN_ITERATIONS, salted
+from ctrlchan.server.apis.scram_credentials import SCRAM_MECHANISMS
 
 __all__ = ["Acl", "create_acls", "create_scram_users", "has_acls"]
 
@@ -19,26 +21,11 @@ __all__ = ["Acl", "create_acls", "create_scram_users", "has_acls"]
 _DESCRIBE_ACLS: Final = 29, 1
 _CREATE_ACLS: Final = 30, 1
 _ALTER_SCRAM: Final = 51, 0  # it has them in every version
-_ANY: Final = 1
-_LITERAL, _PREFIXED = 3, 4
-_DENY, _ALLOW = 2, 3
-_RESOURCES: Final = {"topic": 2, "group": 3, "cluster": 4, "transactional_id": 5}
-_CLUSTER: Final = "kafka-cluster"
-_OPERATIONS: Final = {
-    "ALL": 2,
-    "READ": 3,
-    "WRITE": 4,
-    "CREATE": 5,
-    "DELETE": 6,
-    "ALTER": 7,
-    "DESCRIBE": 8,
-    "CLUSTER_ACTION": 9,
-    "DESCRIBE_CONFIGS": 10,
-    "ALTER_CONFIGS": 11,
-    "IDEMPOTENT_WRITE": 12,
-}
-_SCRAM: Final = {"SCRAM-SHA-256": (1, "sha256"), "SCRAM-SHA-512": (2, "sha512")}
-_ITERATIONS: Final = 4096
+#: Those of the resources that an ``Acl`` can have.
+_OPERATIONS: Final = tuple(
+    one.name for one in Operation if Operation.ALL <= one <= Operation.IDEMPOTENT_WRITE
+)
+_SALT_BYTES: Final = 16
 
 
 @dataclass(frozen=True)
@@ -74,13 +61,15 @@ class Acl:
             raise ConfigError("acl: it needs one of topic, group, transactional_id and cluster")
 
     @property
-    def resource(self) -> tuple[int, str]:
-        """Kafka's number of the kind of resource, and its name."""
-        for kind in ("topic", "group", "transactional_id"):
-            name = getattr(self, kind)
-            if name is not None:
-                return _RESOURCES[kind], name
-        return _RESOURCES["cluster"], _CLUSTER
+    def resource(self) -> tuple[ResourceType, str]:
+        """The type of the resource, and its name."""
+        if self.topic is not None:
+            return ResourceType.TOPIC, self.topic
+        if self.group is not None:
+            return ResourceType.GROUP, self.group
+        if self.transactional_id is not None:
+            return ResourceType.TRANSACTIONAL_ID, self.transactional_id
+        return ResourceType.CLUSTER, CLUSTER_NAME
 
     def fields(self, principal: str) -> dict[str, Any]:
         """Return the fields that requests have of it."""
@@ -88,11 +77,11 @@ class Acl:
         return {
             "resource_type": kind,
             "resource_name": name,
-            "resource_pattern_type": _PREFIXED if self.prefixed else _LITERAL,
+            "resource_pattern_type": PatternType.PREFIXED if self.prefixed else PatternType.LITERAL,
             "principal": principal,
             "host": self.host,
-            "operation": _OPERATIONS[self.operation.upper()],
-            "permission_type": _DENY if self.deny else _ALLOW,
+            "operation": Operation[self.operation.upper()],
+            "permission_type": Permission.DENY if self.deny else Permission.ALLOW,
         }
 
 
@@ -131,8 +120,8 @@ def create_scram_users(controller: Address, users: Mapping[str, str]) -> None:
     api, version = "alter_user_scram_credentials", _ALTER_SCRAM[1]
     upsertions = []
     for name, password in users.items():
-        for number, algorithm in _SCRAM.values():
-            salt = secrets.token_bytes(16)
+        for number, mechanism in SCRAM_MECHANISMS.items():
+            salt = secrets.token_bytes(_SALT_BYTES)
             upsertions.append(
                 part(
                     api,
@@ -140,9 +129,9 @@ def create_scram_users(controller: Address, users: Mapping[str, str]) -> None:
                     "ScramCredentialUpsertion",
                     name=name,
                     mechanism=number,
-                    iterations=_ITERATIONS,
+                    iterations=MIN_ITERATIONS,
                     salt=salt,
-                    salted_password=hashlib.pbkdf2_hmac(algorithm, password.encode(), salt, _ITERATIONS),
+                    salted_password=salted(mechanism, password, salt, MIN_ITERATIONS),
                 )
             )
     answer = ask(controller, api, _ALTER_SCRAM, flexible=True, deletions=(), upsertions=tuple(upsertions))

@@ -16,6 +16,7 @@ from typing import Any, Final
 from ctrlchan.config import table
 from ctrlchan.embedded.certificates import Certificates
 from ctrlchan.errors import ConfigError
+from ctrlchan.security.settings import MECHANISMS
 
 __all__ = ["CLIENTS", "ClusterSecurity"]
 
@@ -23,7 +24,6 @@ __all__ = ["CLIENTS", "ClusterSecurity"]
 CLIENTS: Final = ("confluent", "kafka-python", "aiokafka", "java")
 
 _PROTOCOLS: Final = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
-_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 _MODULES: Final = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
@@ -95,8 +95,8 @@ class ClusterSecurity:
                 prefix + table.SSL_CLIENT_AUTH.name: "none" if self.has_sasl else "required",
             }
         if self.has_sasl:
-            found[prefix + table.SASL_ENABLED_MECHANISMS.name] = ",".join(_MECHANISMS)
-            for mechanism in _MECHANISMS:
+            found[prefix + table.SASL_ENABLED_MECHANISMS.name] = ",".join(MECHANISMS)
+            for mechanism in MECHANISMS:
                 options = self.users.items() if mechanism == "PLAIN" else ()
                 found[f"{prefix}{mechanism.lower()}.{table.SASL_JAAS_CONFIG}"] = _jaas(
                     mechanism, {f"user_{name}": password for name, password in options}
@@ -119,8 +119,8 @@ class ClusterSecurity:
         """Return the settings of a client library for a user; see ``EmbeddedCluster.client_settings``."""
         if client not in CLIENTS:
             raise ConfigError(f"client: {client!r} is not {', '.join(CLIENTS)}")
-        if mechanism not in _MECHANISMS:
-            raise ConfigError(f"mechanism: {mechanism!r} is not {', '.join(_MECHANISMS)}")
+        if mechanism not in MECHANISMS:
+            raise ConfigError(f"mechanism: {mechanism!r} is not {', '.join(MECHANISMS)}")
         name = next(iter(self.users)) if user is None else user
         if name not in self.users:
             raise ConfigError(f"user: {name!r} is none of {', '.join(self.users)}")
