@@ -399,7 +399,8 @@ class BrokerServer:
     def _follow_stores(self, dynamic: DynamicConfigs, number: int, listener: Listener) -> None:
         """Let a listener have other key stores and trust stores, and read them again on request."""
         read = partial(security_of, listener=listener.name, protocol=listener.security_protocol)
-        dynamic.follow(read, partial(self.server.use_stores, number))
+        # The server has read the files already.
+        dynamic.follow(read, partial(self.server.use_stores, number), present=listener.security)
         dynamic.follow_writes(lambda configs: self.server.use_stores(number, read(configs)))
 
     @property

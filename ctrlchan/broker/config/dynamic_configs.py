@@ -75,15 +75,23 @@ class DynamicConfigs:
         """The value of each config that is set, by Kafka's names. Never changed: replaced."""
         return self._effective
 
-    def follow(self, read: Callable[[Mapping[str, str]], S], take: Callable[[S], object]) -> None:
+    def follow(
+        self,
+        read: Callable[[Mapping[str, str]], S],
+        take: Callable[[S], object],
+        *,
+        present: S | None = None,
+    ) -> None:
         """Call ``take`` with the settings that ``read`` makes of all configs, now and when they change.
 
+        ``present``: the settings that the part has already; ``take`` is called now only for other ones.
         ``read`` raises ConfigError for configs that cannot be; its settings can be compared. ``take`` may
         raise OSError.
         """
         with self._applying:
             settings = read(self._effective)
-            take(settings)
+            if present is None or settings != present:
+                take(settings)
             self._followers.append(_Follower(read, take, settings))
 
     def follow_writes(self, call: Callable[[Mapping[str, str]], object]) -> None:

@@ -43,6 +43,17 @@ def test_the_brokers_own_stand_over_those_of_all_over_the_file() -> None:
     assert dynamic.effective == {"num.io.threads": "4", "background.threads": "4"}
 
 
+def test_a_part_does_not_get_the_settings_that_it_has() -> None:
+    dynamic = made(num_io_threads="4")
+    got: list[int] = []
+    dynamic.follow(table.NUM_IO_THREADS.of, got.append, present=4)
+    dynamic.set_broker_configs({"background.threads": "9"}, {})
+    assert got == []
+    dynamic.set_broker_configs({"num.io.threads": "5"}, {})
+    dynamic.follow(table.NUM_IO_THREADS.of, got.append, present=4)
+    assert got == [5, 5]
+
+
 def test_a_part_that_fails_harms_no_other(caplog: pytest.LogCaptureFixture) -> None:
     dynamic = made()
     got: list[Any] = []

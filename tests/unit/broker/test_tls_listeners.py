@@ -131,10 +131,13 @@ def counted(broker: EmbeddedBroker, name: str) -> dict[str, float]:
     }
 
 
-def test_the_broker_and_its_metrics_name_the_listener(folder: Path) -> None:
+def test_the_broker_and_its_metrics_name_the_listener(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "ctrlchan.broker")
     with EmbeddedBroker(
         1, more_listeners={"SECURE": "localhost:0"}, log_dir=folder / "logs", configs=settings(folder)
     ) as broker:
+        # Once for each time that the stores are read.
+        assert caplog.text.count("listener SECURE: the certificate ") == 1
         shown = [(one.listener, one.security_protocol.name) for one in broker.broker.endpoints]
         assert shown == [("PLAINTEXT", "PLAINTEXT"), ("SECURE", "SSL")]
         port = broker.broker.endpoints[1].port
