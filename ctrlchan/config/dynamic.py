@@ -173,7 +173,8 @@ def check_dynamic(configs: Mapping[str, str], *, per_broker: bool) -> None:
             stores,
         )
     for name, text in configs.items():
-        _check_value(name, text)
+        if (row := row_of(name)) is not None:
+            row.parse(text)
     if not per_broker and (only := list(filter(_is_per_broker, configs))):
         raise _refused(
             "Cannot update these configs at default cluster level, broker id must be specified", only
@@ -210,14 +211,6 @@ def _is_per_broker(name: str) -> bool:
         return name in _PER_BROKER
     row = table.DYNAMIC.get(match[1])
     return row is None or not row.per_listener
-
-
-def _check_value(name: str, text: str) -> None:
-    match = _LISTENER.fullmatch(name)
-    base = name if match is None else match[1]
-    row = _DYNAMIC.get(base) or table.DYNAMIC.get(base)
-    if row is not None:
-        row.parse(text)
 
 
 def _refused(why: str, names: Iterable[str]) -> ConfigError:

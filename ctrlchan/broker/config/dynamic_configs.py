@@ -114,8 +114,7 @@ class DynamicConfigs:
             own = self.decoded(own, per_broker=True)
             defaults = self.decoded(defaults, per_broker=False)
             effective = {**self._static, **defaults, **own}
-            _check_all(effective)
-            settings = [one.read(effective) for one in self._followers]
+            settings = self._read(effective)
             changed = [
                 name
                 for name in sorted({*effective, *self._effective})
@@ -128,6 +127,11 @@ class DynamicConfigs:
                 if new != follower.settings:
                     follower.settings = new
                     self._let_take(follower)
+
+    def _read(self, effective: Mapping[str, str]) -> list[Any]:
+        """Return the settings of each part. Raises ConfigError for configs with which no broker starts."""
+        BrokerSettings.of(effective)
+        return [one.read(effective) for one in self._followers]
 
     def _let_take(self, follower: _Follower) -> None:
         try:
@@ -143,9 +147,7 @@ class DynamicConfigs:
             check_dynamic(configs, per_broker=per_broker)
             own, defaults = (configs, self._defaults) if per_broker else (self._own, configs)
             effective = {**self._static, **defaults, **own}
-            _check_all(effective)
-            for one in self._followers:
-                one.read(effective)
+            self._read(effective)
             self._check_change(effective)
         except ConfigError as error:
             raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
@@ -250,12 +252,6 @@ def _encoders(static: Mapping[str, str]) -> tuple[PasswordEncoder | None, Passwo
         )  # type: ignore[return-value]
     except ConfigError as error:
         raise ConfigError(f"password.encoder.*: {error}") from None
-
-
-def _check_all(effective: Mapping[str, str]) -> None:
-    """Raise ConfigError for configs with which a broker would not start."""
-    BrokerSettings.of(effective)
-    LogConfig.from_broker_configs(effective)
 
 
 def _why_not_at_once(setting: Setting[int], old: Mapping[str, str], new: Mapping[str, str]) -> str | None:
