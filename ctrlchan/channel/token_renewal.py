@@ -56,8 +56,7 @@ class TokenRenewal:
             try:
                 sasl = self._source.current()
                 if self._source.replaced_from <= time():
-                    pause = _PAUSE
-                    _LOG.warning("no new token for the brokers; the one before is still valid")
+                    pause = _PAUSE  # the source has said why there is no new one
                     continue
                 use = self._use()
                 if use is None or self._stopped.is_set():

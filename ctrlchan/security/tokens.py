@@ -7,18 +7,22 @@ Source: ``OAuthBearerUnsecuredLoginCallbackHandler``, ``HttpAccessTokenRetriever
 from __future__ import annotations
 
 import json
+import logging
 import threading
 from base64 import b64encode, urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from time import time
+from time import monotonic_ns, time
 from typing import Any, Final, NamedTuple
 
 from ctrlchan.config import table
+from ctrlchan.rate_limit import LogRateLimit
 from ctrlchan.security.failure import ConnectionFailed, Failure
 from ctrlchan.security.settings import SaslSettings, TlsSettings, TokenSettings
 
 __all__ = ["Token", "TokenSource", "fetch_token", "token_settings", "unsecured_token"]
+
+_LOG: Final = logging.getLogger(__name__)
 
 #: A token is replaced after this part of its time (``sasl.login.refresh.window.factor``).
 _USED_PART: Final = 0.8
@@ -46,13 +50,15 @@ class TokenSource:
         self._clock = clock
         self._lock = threading.Lock()
         self._token: Token | None = None
+        self._problems = LogRateLimit()
         #: Seconds since 1970 from which on the next call takes a new token.
         self.replaced_from = 0.0
 
     def current(self) -> SaslSettings:
         """Return the settings with a token. Raises ConnectionFailed if there is none.
 
-        When a new one cannot be had, the one before is used for as long as it is valid.
+        When a new one cannot be had, a warning says why, and the one before is used for as long as it is
+        valid.
         """
         settings = self._sasl.tokens
         if settings is None:
@@ -65,6 +71,13 @@ class TokenSource:
                 except (OSError, ValueError) as problem:
                     if self._token is None or now >= self._token.expires:
                         raise ConnectionFailed(Failure.CREDENTIALS, f"no token: {problem}") from None
+                    left_out = self._problems.admit(0, monotonic_ns())
+                    if left_out is not None:
+                        _LOG.warning(
+                            "no new token for the brokers; the one before is still valid: %s%s",
+                            problem,
+                            left_out,
+                        )
                 else:
                     self.replaced_from = now + _USED_PART * (self._token.expires - now)
             return replace(self._sasl, token=self._token.text)

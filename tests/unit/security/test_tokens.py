@@ -146,7 +146,9 @@ def test_a_token_is_replaced_before_it_expires() -> None:
     assert second.token not in repr(second)
 
 
-def test_an_old_token_is_used_while_no_new_one_can_be_had(tmp_path: Path) -> None:
+def test_an_old_token_is_used_while_no_new_one_can_be_had(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     now = [NOW]
     file = tmp_path / "token"
     file.write_text(unsecured_token({"sub": "x"}, 100, NOW).text)
@@ -156,6 +158,8 @@ def test_an_old_token_is_used_while_no_new_one_can_be_had(tmp_path: Path) -> Non
     file.unlink()
     now[0] += 90
     assert source.current() == first
+    assert [one.levelname for one in caplog.records] == ["WARNING"]
+    assert "the one before is still valid: [Errno 2] No such file" in caplog.text
     now[0] += 10
     with pytest.raises(ConnectionFailed, match=r"no token: .*No such file") as raised:
         source.current()
