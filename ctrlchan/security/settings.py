@@ -34,10 +34,10 @@ _TLS_VERSIONS: Final = ("TLSv1.2", "TLSv1.3")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TlsSettings:
-    """TLS of a channel's connections; each setting has the meaning of Kafka's ``ssl.*`` key beside it.
+    """TLS of connections; each setting has the meaning of Kafka's ``ssl.*`` key beside it.
 
-    Files are PEM or PKCS#12, which is found out from their content; they are read again for the next
-    connection when they have changed. All defaults are None but where another is named.
+    Files are PEM, PKCS#12 or JKS, which is found out from their content; a client reads them again for the
+    next connection when they have changed. All defaults are None but where another is named.
 
     - ``ca_file``: the certificates that sign brokers' certificates (``ssl.truststore.location``).
     - ``ca_pem``: their text instead of a file (``ssl.truststore.certificates``). With neither, the system's
@@ -47,7 +47,7 @@ class TlsSettings:
     - ``certificate_pem``, ``key_pem``: their text instead of files (``ssl.keystore.certificate.chain``,
       ``ssl.keystore.key``).
     - ``key_password``: of an encrypted private key (``ssl.key.password``).
-    - ``keystore_password``, ``truststore_password``: of PKCS#12 files (``ssl.keystore.password``,
+    - ``keystore_password``, ``truststore_password``: of PKCS#12 and JKS files (``ssl.keystore.password``,
       ``ssl.truststore.password``).
     - ``verify_host_name``: whether the broker's certificate must be for the host that is connected to
       (``ssl.endpoint.identification.algorithm=https``). Default True.

@@ -1,7 +1,7 @@
 """TLS contexts from settings.
 
-The parent of a channel makes one to check the settings, the senders to connect, the controller's server to be
-connected to.
+The parent of a channel makes one to check the settings; its senders, the connections between nodes and the
+sessions with ZooKeeper have one to connect, and the controller's server has one to be connected to.
 """
 
 from __future__ import annotations
