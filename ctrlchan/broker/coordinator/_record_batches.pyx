@@ -6,31 +6,24 @@ change, so a partition of many groups or transactional ids has as many batches.
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
-from libc.string cimport memcpy, memset
+from libc.string cimport memcpy
 
-from ctrlchan._c.bytes cimport put_i16, put_i32, put_i64, put_uvarint, uvarint_size
+from ctrlchan._c.bytes cimport put_uvarint, uvarint_size
 from ctrlchan._c.error_codes cimport NONE
 from ctrlchan.broker.coordinator.transaction._values cimport is_idle_value, is_plain_key, take_record
 from ctrlchan.broker.log._batches cimport (
-    ATTRIBUTES_AT,
-    BASE_SEQUENCE_AT,
-    BASE_TIMESTAMP_AT,
     COMPRESSION,
     CONTROL,
-    CRC_AT,
     HEADER_BYTES,
-    LEADER_EPOCH_AT,
-    MAX_TIMESTAMP_AT,
     OFFSET_AND_LENGTH_BYTES,
-    PRODUCER_EPOCH_AT,
-    PRODUCER_ID_AT,
     TRANSACTIONAL,
     Batch,
     KeyValue,
-    checksum,
     key_values,
     next_batch,
     next_key_value,
+    write_crc,
+    write_header,
 )
 
 from ctrlchan.broker.coordinator.common.topic import StoredBatch
@@ -180,18 +173,16 @@ def encode_batch(records not None, int64_t timestamp, producer=None):
         producer_id, producer_epoch, sequence = producer.producer_id, producer.epoch, 0
     batch = PyBytes_FromStringAndSize(NULL, total)
     at = <uint8_t*>PyBytes_AS_STRING(batch)
-    memset(at, 0, HEADER_BYTES)
-    put_i32(at + 8, <int32_t>(total - OFFSET_AND_LENGTH_BYTES))
-    put_i32(at + LEADER_EPOCH_AT, -1)
-    at[16] = MAGIC
-    put_i16(at + ATTRIBUTES_AT, 0 if producer is None else TRANSACTIONAL)
-    put_i32(at + 23, <int32_t>(count - 1))
-    put_i64(at + BASE_TIMESTAMP_AT, timestamp)
-    put_i64(at + MAX_TIMESTAMP_AT, timestamp)
-    put_i64(at + PRODUCER_ID_AT, producer_id)
-    put_i16(at + PRODUCER_EPOCH_AT, producer_epoch)
-    put_i32(at + BASE_SEQUENCE_AT, sequence)
-    put_i32(at + 57, <int32_t>count)
+    write_header(
+        at,
+        total,
+        <int32_t>count,
+        0 if producer is None else TRANSACTIONAL,
+        timestamp,
+        producer_id,
+        producer_epoch,
+        sequence,
+    )
     p, index = at + HEADER_BYTES, 0
     for key, value in records:
         p = put_varint(p, record_size(index, key, value))
@@ -201,5 +192,5 @@ def encode_batch(records not None, int64_t timestamp, producer=None):
         p[0] = 0
         p += 1
         index += 1
-    put_i32(at + CRC_AT, <int32_t>checksum(at + ATTRIBUTES_AT, total - ATTRIBUTES_AT))
+    write_crc(at, total)
     return batch

@@ -119,6 +119,20 @@ cdef const uint8_t* next_key_value(const uint8_t* p, const uint8_t* end, KeyValu
 # Return the (key, value) of so many records, or None if they do not fit into the bytes.
 cdef list key_values(const uint8_t* records, const uint8_t* end, int64_t count)
 cdef bint read_marker(const uint8_t* data, const Batch* batch, Marker* marker) noexcept nogil
+# Write the header of an uncompressed batch of ``size`` bytes, but for its CRC. Its offset is 0, its leader epoch is
+# unknown, and all its records have the timestamp. Without a producer: -1.
+cdef void write_header(
+    uint8_t* data,
+    int64_t size,
+    int32_t count,
+    int16_t attributes,
+    int64_t timestamp,
+    int64_t producer_id,
+    int16_t producer_epoch,
+    int32_t base_sequence,
+) noexcept nogil
+# Write the CRC of a batch of ``size`` bytes, whose other bytes are written.
+cdef void write_crc(uint8_t* data, int64_t size) noexcept nogil
 # Write a control batch of MARKER_BYTES that ends a transaction. Its offset is 0, and its leader epoch is unknown.
 cdef void write_marker(
     uint8_t* data, int64_t producer_id, int16_t producer_epoch, const Marker* marker

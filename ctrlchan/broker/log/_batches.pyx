@@ -319,29 +319,50 @@ cdef bint read_marker(const uint8_t* data, const Batch* batch, Marker* marker) n
     return True
 
 
+cdef void write_header(
+    uint8_t* data,
+    int64_t size,
+    int32_t count,
+    int16_t attributes,
+    int64_t timestamp,
+    int64_t producer_id,
+    int16_t producer_epoch,
+    int32_t base_sequence,
+) noexcept nogil:
+    memset(data, 0, HEADER_BYTES)
+    put_i32(data + 8, <int32_t>(size - OFFSET_AND_LENGTH_BYTES))
+    put_i32(data + LEADER_EPOCH_AT, NO_LEADER_EPOCH)
+    data[MAGIC_AT] = MAGIC
+    put_i16(data + ATTRIBUTES_AT, attributes)
+    put_i32(data + 23, count - 1)
+    put_i64(data + BASE_TIMESTAMP_AT, timestamp)
+    put_i64(data + MAX_TIMESTAMP_AT, timestamp)
+    put_i64(data + PRODUCER_ID_AT, producer_id)
+    put_i16(data + PRODUCER_EPOCH_AT, producer_epoch)
+    put_i32(data + BASE_SEQUENCE_AT, base_sequence)
+    put_i32(data + 57, count)
+
+
+cdef void write_crc(uint8_t* data, int64_t size) noexcept nogil:
+    put_i32(data + CRC_AT, <int32_t>crc32c(data + ATTRIBUTES_AT, size - ATTRIBUTES_AT))
+
+
 cdef void write_marker(
     uint8_t* data, int64_t producer_id, int16_t producer_epoch, const Marker* marker
 ) noexcept nogil:
     """Source: MemoryRecords.withEndTransactionMarker, EndTransactionMarker."""
     cdef uint8_t* record = data + HEADER_BYTES
-    memset(data, 0, MARKER_BYTES)
-    put_i32(data + 8, MARKER_BYTES - OFFSET_AND_LENGTH_BYTES)
-    put_i32(data + LEADER_EPOCH_AT, NO_LEADER_EPOCH)
-    data[MAGIC_AT] = MAGIC
-    put_i16(data + ATTRIBUTES_AT, TRANSACTIONAL | CONTROL)
-    put_i64(data + BASE_TIMESTAMP_AT, marker.timestamp)
-    put_i64(data + MAX_TIMESTAMP_AT, marker.timestamp)
-    put_i64(data + PRODUCER_ID_AT, producer_id)
-    put_i16(data + PRODUCER_EPOCH_AT, producer_epoch)
-    put_i32(data + 53, NO_SEQUENCE)
-    put_i32(data + 57, 1)
+    write_header(
+        data, MARKER_BYTES, 1, TRANSACTIONAL | CONTROL, marker.timestamp, producer_id, producer_epoch, NO_SEQUENCE
+    )
+    memset(record, 0, MARKER_BYTES - HEADER_BYTES)
     # A record of 16 bytes; attributes and deltas are 0
     record[0] = <uint8_t>zigzag(MARKER_BYTES - HEADER_BYTES - 1)
     record[4] = <uint8_t>zigzag(MARKER_KEY_BYTES)
     put_i16(record + 7, ABORT if marker.is_aborted else COMMIT)
     record[9] = <uint8_t>zigzag(MARKER_VALUE_BYTES)
     put_i32(record + 12, marker.coordinator_epoch)
-    put_i32(data + CRC_AT, <int32_t>crc32c(data + ATTRIBUTES_AT, MARKER_BYTES - ATTRIBUTES_AT))
+    write_crc(data, MARKER_BYTES)
 
 
 # -- appends
@@ -493,7 +514,7 @@ cdef void assign_offsets(
     ):
         put_i16(data + ATTRIBUTES_AT, appended.header_attributes)
         put_i64(data + MAX_TIMESTAMP_AT, appended.header_timestamp)
-        put_i32(data + CRC_AT, <int32_t>crc32c(data + ATTRIBUTES_AT, appended.size - ATTRIBUTES_AT))
+        write_crc(data, appended.size)
 
 
 # -- for Python code
@@ -777,7 +798,7 @@ cdef int check_payload(Checked checked, const Rules* rules) except? -2:
         put_i32(&view[8], batch.size - OFFSET_AND_LENGTH_BYTES)
         put_i64(&view[BASE_TIMESTAMP_AT], base_timestamp)
         put_i16(&view[ATTRIBUTES_AT], batch.attributes)
-        put_i32(&view[CRC_AT], <int32_t>crc32c(&view[ATTRIBUTES_AT], batch.size - ATTRIBUTES_AT))
+        write_crc(&view[0], batch.size)
         checked.appended.size = batch.size
         if batch.size > rules.max_message_bytes:
             return MESSAGE_TOO_LARGE
