@@ -25,6 +25,7 @@ from ctrlchan.authorizer.interface import Action, Authorizer, Requester
 from ctrlchan.server.request_context import RequestContext
 
 __all__ = [
+    "ALL_NAMES",
     "ALTER_CLUSTER",
     "ALTER_CONFIGS_CLUSTER",
     "ALTER_CONFIGS_TOPIC",
@@ -114,7 +115,8 @@ class _Everything(Container[str]):
         return True
 
 
-_ALL_NAMES: Final = _Everything()
+#: The names of what everything is allowed on.
+ALL_NAMES: Final = _Everything()
 _ALL_OPERATIONS: Final[Mapping[ResourceType, int]] = {
     kind: sum(1 << operation for operation in supported_operations(kind))
     for kind in ResourceType
@@ -154,7 +156,7 @@ class Access:
 
         A name may come several times; a dictionary has how often.
         """
-        return _ALL_NAMES
+        return ALL_NAMES
 
     def operations(self, kind: ResourceType, name: str) -> int:
         """Return the bit field of the allowed operations on a resource (``authorizedOperations``)."""

@@ -85,7 +85,7 @@ def create_missing(core: StoringCore, names: Sequence[str]) -> Future[dict[str, 
     A topic that is created, or was just created by another request, has no leader yet. Names that are not
     valid are first, as in Kafka.
     """
-    invalid = [name for name in names if why_invalid(name)]
+    invalid = dict.fromkeys(name for name in names if why_invalid(name))
     asked = {name: create_topic(core, name) for name in names if name not in invalid}
     result: Future[dict[str, int]] = Future()
 

@@ -15,6 +15,7 @@ from typing import Any, Final
 from ctrlchan.authorizer.acls import Operation
 from ctrlchan.broker.storing_core import StoringCore
 from ctrlchan.server.access import (
+    ALL_NAMES,
     ALTER_TOPIC,
     CREATE_TOPIC,
     DELETE_TOPIC,
@@ -70,12 +71,13 @@ def creations(_core: StoringCore, messages: ClientMessages, access: Access, body
     """Split a CreateTopics request: Create on the cluster, or on the topic."""
     names = [topic.name for topic in body.topics]
     counts = Counter(names)
-    creatable: Container[str] = names
+    creatable: Container[str] = ALL_NAMES
     if not access.allows_cluster(Operation.CREATE, logs=False):
         creatable = access.allowed(*CREATE_TOPIC, names)
     described = access.allowed(*DESCRIBE_CONFIGS_TOPIC, names, logs=False)
     # A topic that comes twice is refused by the controller, whoever names it.
-    kept = tuple(topic for topic in body.topics if topic.name in creatable or counts[topic.name] > 1)
+    refused = {name for name, count in counts.items() if count == 1 and name not in creatable}
+    kept = tuple(topic for topic in body.topics if topic.name not in refused)
     denied = [
         messages.part(
             "CreatableTopicResult",
@@ -88,7 +90,7 @@ def creations(_core: StoringCore, messages: ClientMessages, access: Access, body
             configs=(),
         )
         for topic in body.topics
-        if topic not in kept
+        if topic.name in refused
     ]
     return Split(
         messages,
@@ -171,7 +173,8 @@ def growths(_core: StoringCore, messages: ClientMessages, access: Access, body: 
     names = [topic.name for topic in body.topics]
     counts = Counter(names)
     alterable = access.allowed(*ALTER_TOPIC, [name for name in names if counts[name] == 1])
-    kept = tuple(topic for topic in body.topics if topic.name in alterable or counts[topic.name] > 1)
+    refused = {name for name, count in counts.items() if count == 1 and name not in alterable}
+    kept = tuple(topic for topic in body.topics if topic.name not in refused)
     denied = [
         messages.part(
             "CreatePartitionsTopicResult",
@@ -180,7 +183,7 @@ def growths(_core: StoringCore, messages: ClientMessages, access: Access, body: 
             error_message="The topic authorization is failed.",
         )
         for topic in body.topics
-        if topic not in kept
+        if topic.name in refused
     ]
     rest = replace(body, topics=kept) if kept else None
     return Split(messages, rest, "results", denied, _places(names), lambda result: result.name)

@@ -49,11 +49,11 @@ def _answer(core: StoringCore, request: Request, body: MetadataRequest) -> Reply
     missing = [name for name in _missing(core, request, body) if name in described]
     if core.controller is None or not missing:
         return metadata.answer(core, request, body, described)
-    creatable = metadata.creatable(request.access, missing)
-    denied = {name: int(ErrorCode.TOPIC_AUTHORIZATION_FAILED) for name in missing if name not in creatable}
-    wanted = [name for name in missing if name in creatable]
-    charge_creations(core, request, wanted)
-    created = create_missing(core, wanted)
+    permitted = metadata.creatable(request.access, missing)
+    creatable = [name for name in missing if name in permitted]
+    denied = {name: int(ErrorCode.TOPIC_AUTHORIZATION_FAILED) for name in missing if name not in permitted}
+    charge_creations(core, request, creatable)
+    created = create_missing(core, creatable)
     return then(created, lambda errors: metadata.answer(core, request, body, described, errors | denied))
 
 

@@ -22,6 +22,7 @@ from ctrlchan.errors import ErrorCode
 from ctrlchan.internal_topics import INTERNAL_TOPICS
 from ctrlchan.protocol import NO_LEADER
 from ctrlchan.server.access import (
+    ALL_NAMES,
     CREATE_CLUSTER,
     CREATE_TOPIC,
     DESCRIBE_CLUSTER,
@@ -113,7 +114,7 @@ def described(core: ClusterCore, request: Request, body: MetadataRequest) -> Con
 def creatable(access: Access, missing: Sequence[str]) -> Container[str]:
     """Return those of the missing topics that the client may create."""
     if access.allows_cluster(Operation.CREATE, logs=False):
-        return missing
+        return ALL_NAMES
     return access.allowed(*CREATE_TOPIC, missing)
 
 

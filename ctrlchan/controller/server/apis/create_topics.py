@@ -7,7 +7,7 @@ A broker creates topics by itself, too (Kafka's write them to ZooKeeper): Cluste
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping
 from concurrent.futures import Future
 from functools import partial
 from time import monotonic
@@ -23,6 +23,7 @@ from ctrlchan.controller.server.core import ServerCore
 from ctrlchan.controller.server.leaders import when_led
 from ctrlchan.errors import ErrorCode, KafkaError
 from ctrlchan.server.access import (
+    ALL_NAMES,
     CLUSTER_ACTION_CLUSTER,
     CREATE_CLUSTER,
     CREATE_TOPIC,
@@ -57,8 +58,8 @@ def _handle(core: ServerCore, request: Request) -> Reply | Future[Reply]:
     validate_only = getattr(body, "validate_only", False)
     counts = Counter(topic.name for topic in body.topics)
     # Of KRaft's topic everybody is answered that nobody may create it.
-    names = [name for name in counts if name != INTERNAL_METADATA_TOPIC]
-    permitted = _Permitted(names, names)
+    names = dict.fromkeys((name for name in counts if name != INTERNAL_METADATA_TOPIC), 1)
+    permitted = _Permitted(ALL_NAMES, ALL_NAMES)
 
     def led(created: dict[str, _Result] | KafkaError) -> Reply | Future[Reply]:
         results: dict[str, _Result]
@@ -112,14 +113,14 @@ API: Api[ServerCore] = Api(
 )
 
 
-def _creatable(core: ServerCore, request: Request, names: Sequence[str]) -> Container[str]:
+def _creatable(core: ServerCore, request: Request, names: Iterable[str]) -> Container[str]:
     """Return the topics that the peer may create."""
     access = request.access
     if access.allows_cluster(Operation.CREATE, logs=False):
-        return names
+        return ALL_NAMES
     is_from_broker = core.is_for_brokers and not request.context.is_forwarded
     if is_from_broker and access.allows_cluster(Operation.CLUSTER_ACTION, logs=False):
-        return names
+        return ALL_NAMES
     return access.allowed(*CREATE_TOPIC, names)
 
 
