@@ -58,10 +58,9 @@ def _handle(core: ServerCore, request: Request) -> Reply:
         else:
             found = [_none(KioError.invalid_request)] * len(keys)
         is_missing = topic is not None and cluster.metadata.topic_row(topic) is None
+        asked = nodes_to_ask(core, cluster.metadata, request.context.listener) if is_missing else ()
     allowed = [key for key, refusal in zip(keys, refusals, strict=True) if refusal is None]
     if is_missing and topic is not None and allowed:
-        with cluster.metadata.state.lock:
-            asked = nodes_to_ask(core, cluster.metadata, request.context.listener)
         brokers = [node for node in asked if node.id != core.id]
         ask_aside(core, topic, partial(_ask, core, brokers, key_type, allowed[0]))
     found = [
