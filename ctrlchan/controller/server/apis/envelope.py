@@ -117,14 +117,7 @@ def _served(core: ServerCore, frame: memoryview, context: RequestContext) -> Fut
         except BaseException as error:  # noqa: BLE001  (the connection is closed)
             served.set_exception(error)
 
-    try:
-        answer = core.serve(frame, context)
-    except ProtocolError as error:
-        _LOG.info("no answer to a forwarded request of %s: %s", context, error)
-        served.set_result(error)
-        return served
-    if isinstance(answer, Future):
-        answer.add_done_callback(ended)
-    else:
-        served.set_result(answer)
+    begun: Future[None] = Future()
+    begun.set_result(None)
+    then(begun, lambda _: core.serve(frame, context)).add_done_callback(ended)
     return served
