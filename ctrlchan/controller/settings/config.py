@@ -124,7 +124,7 @@ class ControllerConfig:
         It is the inter-broker or the control-plane listener. The name of an only listener does not matter.
         """
         names = (
-            self.channel.inter_broker_listener or self.channel.security_protocol,
+            self.channel.broker_listener,
             self.channel.listener_name,
         )
         return len(self.listeners) == 1 or listener in names
