@@ -93,7 +93,7 @@ class _TypeAcls:
             if literal is not None:
                 if ANY_NAME in literal:
                     return names
-                found = found | names & literal if found else names & literal
+                found |= names & literal
             prefixed = self.prefixed_names.get(probe)
             if prefixed is not None:
                 prefixes.append(prefixed)
