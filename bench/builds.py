@@ -11,6 +11,7 @@ import sys
 from argparse import ArgumentParser
 from collections.abc import Callable
 from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 from statistics import median, quantiles
 from tempfile import TemporaryDirectory
@@ -18,7 +19,7 @@ from typing import Final, NamedTuple
 
 import psutil
 
-from bench.figures import processor_seconds
+from bench.figures import processor_seconds_of, rotated
 from bench.peers.brokers import create_topic
 from bench.peers.process import PeerProcess
 from bench.peers.record_load import Connection, batch_of
@@ -59,13 +60,9 @@ def _compare(what: str, builds: list[_Build], work: Callable[[Connection], int])
     """Print a line of figures. `work` returns how many requests it has sent."""
     figures: list[list[float]] = [[] for _ in builds]
     for turn in range(_TURNS):
-        # Nobody is always the first.
-        for i in range(len(builds)):
-            build = builds[(turn + i) % len(builds)]
-            began = processor_seconds(build.process)
-            requests = work(build.client)
-            used = processor_seconds(build.process) - began
-            figures[(turn + i) % len(builds)].append(used / requests * 1e6)
+        for build, times in rotated([*zip(builds, figures, strict=True)], turn):
+            used, requests = processor_seconds_of(build.process, partial(work, build.client))
+            times.append(used / requests * 1e6)
     cells = [f"{median(side):8.2f} {quantiles(side, n=10)[0]:8.2f}" for side in figures]
     ratios = [median(b / a for a, b in zip(figures[0], side, strict=True)) for side in figures[1:]]
     print(f"{what:30}", *cells, *(f"{ratio:6.3f}" for ratio in ratios), flush=True)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import psutil
 
-__all__ = ["Figures", "processor_seconds"]
+__all__ = ["Figures", "processor_seconds", "processor_seconds_of", "rotated"]
+
+T = TypeVar("T")
 
 
 class Figures:
@@ -28,3 +32,16 @@ def processor_seconds(process: psutil.Process) -> float:
     """Return the processor time of a process and all its threads, in nanoseconds' resolution."""
     # clock_getcpuclockid of Linux: the process's clock of the scheduler. cpu_times() has ticks of 10 ms.
     return time.clock_gettime(~process.pid << 3 | 2)
+
+
+def processor_seconds_of(process: psutil.Process, work: Callable[[], T]) -> tuple[float, T]:
+    """Return the processor time of a process during `work`, and the result of that."""
+    before = processor_seconds(process)
+    result = work()
+    return processor_seconds(process) - before, result
+
+
+def rotated(sides: Sequence[T], round_number: int) -> list[T]:
+    """Return the sides in the order of a round: none of them is the first in all rounds."""
+    first = round_number % len(sides)
+    return [*sides[first:], *sides[:first]]

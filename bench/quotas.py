@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import statistics
 from contextlib import ExitStack, closing
+from functools import partial
 from typing import Final
 
 import psutil
 
-from bench.figures import processor_seconds
+from bench.figures import processor_seconds_of, rotated
 from bench.peers.brokers import wait_for_leaders
 from bench.peers.record_load import Connection, batch_of
 from ctrlchan import EmbeddedCluster
@@ -45,12 +46,12 @@ def main() -> None:
         for name, topic, batch, requests in _LOADS:
             times: dict[str, list[float]] = {side: [] for side in sides}
             for turn in range(-1, _TURNS):
-                for side in sorted(sides, reverse=turn % 2 == 0):
+                for side in rotated([*sides], turn):
                     process, client = sides[side]
-                    before = processor_seconds(process)
-                    client.produce(topic, batch, requests)
+                    produce = partial(client.produce, topic, batch, requests)
+                    spent, _ = processor_seconds_of(process, produce)
                     if turn >= 0:
-                        times[side].append((processor_seconds(process) - before) / requests * 1e6)
+                        times[side].append(spent / requests * 1e6)
             ratio = statistics.median(map(float.__truediv__, times[_WITHOUT], times[_WITH]))
             figures = ", ".join(
                 f"{side} {statistics.median(some):.2f} ({min(some):.2f}) µs" for side, some in times.items()

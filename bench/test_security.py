@@ -20,7 +20,7 @@ import psutil
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from bench.figures import Figures, processor_seconds
+from bench.figures import Figures, processor_seconds_of, rotated
 from bench.peers.brokers import wait_for_leaders
 from bench.peers.record_load import Connection, batch_of
 from ctrlchan import EmbeddedCluster
@@ -125,18 +125,15 @@ def test_hot_path(benchmark: BenchmarkFixture, scaled: Callable[[int], int], tmp
 
         def turn(side: str) -> None:
             process, client = brokers[side][0], clients[side]
-            before = processor_seconds(process)
-            client.produce("small", _ONE, scaled(_PRODUCES))
-            produced = processor_seconds(process)
-            requests = sum(
-                client.fetch("small", 1024, _ONE, 1, len(_ONE) * scaled(_PRODUCES)) for _ in range(_READINGS)
-            )
-            fetched = processor_seconds(process)
-            unit = "processor time, µs"
-            figures.add(
-                side, "Produce of one record of 100 B", unit, (produced - before) / scaled(_PRODUCES) * 1e6
-            )
-            figures.add(side, "Fetch of 1 KB", unit, (fetched - produced) / requests * 1e6)
+            count, unit = scaled(_PRODUCES), "processor time, µs"
+
+            def fetch() -> int:
+                return sum(client.fetch("small", 1024, _ONE, 1, len(_ONE) * count) for _ in range(_READINGS))
+
+            spent, _ = processor_seconds_of(process, lambda: client.produce("small", _ONE, count))
+            figures.add(side, "Produce of one record of 100 B", unit, spent / count * 1e6)
+            spent, requests = processor_seconds_of(process, fetch)
+            figures.add(side, "Fetch of 1 KB", unit, spent / requests * 1e6)
 
         _run(benchmark, scaled, figures, list(brokers), turn)
 
@@ -197,12 +194,12 @@ def _run(
     sides: list[str],
     turn: Callable[[str], Any],
 ) -> None:
-    """Let the sides take turns; no side is always the first."""
+    """Let the sides take turns, and hand the figures to the report."""
     number = 0
 
     def run() -> None:
         nonlocal number
-        for side in sides[number % len(sides) :] + sides[: number % len(sides)]:
+        for side in rotated(sides, number):
             turn(side)
         number += 1
 

@@ -25,7 +25,7 @@ from confluent_kafka import Producer
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from bench.alternate import OURS
-from bench.figures import Figures, processor_seconds
+from bench.figures import Figures, processor_seconds, processor_seconds_of
 from bench.peers.brokers import HOST, DurableBroker, Kafka, Ours, wait_for_leaders
 from bench.peers.transactions import Transactor
 from bench.transaction_files import (
@@ -87,10 +87,7 @@ class Sides:
 
     def processor(self, side: str, work: Callable[[], T]) -> tuple[float, T]:
         """Return the processor time of a broker during `work`, in seconds, and the result."""
-        process = self.brokers[side].process
-        before = processor_seconds(process)
-        result = work()
-        return processor_seconds(process) - before, result
+        return processor_seconds_of(self.brokers[side].process, work)
 
     def run(self, benchmark: BenchmarkFixture, turn: Callable[[str], None], rounds: int) -> None:
         """Let the sides take turns, and hand the figures to the report."""

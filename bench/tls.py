@@ -18,7 +18,7 @@ from typing import Final
 import psutil
 import trustme
 
-from bench.figures import Figures, processor_seconds
+from bench.figures import Figures, processor_seconds_of, rotated
 from bench.peers.record_load import Connection, batch_of
 from ctrlchan import EmbeddedCluster
 from ctrlchan.state.brokers import parse_host_port
@@ -43,15 +43,11 @@ class TlsConnection(Connection):
         self._socket = context.wrap_socket(self._socket, server_hostname="localhost")
 
 
-def turn(
-    side: str, connect: Callable[[], Connection], process: psutil.Process, figures: Figures, offset: int
-) -> None:
-    """Measure everything once on one listener. ``offset``: of the large topic, where its batches begin."""
+def turn(side: str, connect: Callable[[], Connection], process: psutil.Process, figures: Figures) -> None:
+    """Measure everything once on one listener."""
 
     def seconds(work: Callable[[], object]) -> float:
-        before = processor_seconds(process)
-        work()
-        return processor_seconds(process) - before
+        return processor_seconds_of(process, work)[0]
 
     with closing(connect()) as client:
         spent = seconds(lambda: client.produce("small", _ONE, _SMALL_REQUESTS))
@@ -60,7 +56,7 @@ def turn(
             count = _BYTES // len(batch)
             spent = seconds(lambda: client.produce(topic, batch, count))  # noqa: B023  (called at once)
             figures.add(side, f"Produce of batches of {what}", "s/GB", spent / (count * len(batch)) * 1e9)
-        spent = seconds(lambda: client.fetch("large", 1 << 20, _LARGE, _LARGE_RECORDS, _BYTES, offset))
+        spent = seconds(lambda: client.fetch("large", 1 << 20, _LARGE, _LARGE_RECORDS, _BYTES))
         figures.add(side, "Fetch of 1 MiB", "s/GB", spent / _BYTES * 1e9)
 
     def reconnect() -> None:
@@ -105,10 +101,10 @@ def main() -> None:
             }
             warm, figures = Figures(), Figures()
             for side, connect in connects.items():
-                turn(side, connect, process, warm, 0)
-            for _ in range(_ROUNDS):
-                for side, connect in connects.items():
-                    turn(side, connect, process, figures, 0)
+                turn(side, connect, process, warm)
+            for number in range(_ROUNDS):
+                for side in rotated([*connects], number):
+                    turn(side, connects[side], process, figures)
             for side, connect in connects.items():
                 figures.add(side, "memory of an idle connection", "KiB", idle_kib(connect, process))
     for what, (unit, sides) in figures.all.items():
