@@ -106,7 +106,7 @@ replica_parts = [
     "ctrlchan/broker/replica/_partition_state.pxd",
     "ctrlchan/broker/replica/_partitions.pxd",
 ]
-quota_parts = [*c_parts, "ctrlchan/server/_rates.pxd", "ctrlchan/broker/quota/_client_quotas.pxd"]
+quota_parts = [*c_parts, "ctrlchan/server/_rates.pxd", *sorted(glob.glob("ctrlchan/broker/quota/*.pxd"))]
 handler_parts = [
     *replica_parts,
     *quota_parts,

@@ -4,6 +4,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
 from ctrlchan._c.clock_functions cimport Clock, ClockFunctions
 from ctrlchan._c.locks cimport Mutex
+from ctrlchan.broker.quota._idle_entries cimport Table
 from ctrlchan.server._rates cimport Rate
 
 
@@ -22,8 +23,6 @@ cdef enum:
 
 
 cdef struct Limits
-cdef struct Sensor
-cdef struct Client
 cdef struct UserName
 
 
@@ -54,10 +53,9 @@ cdef class ClientQuotas:
     cdef int64_t levels
     # All guarded by the mutex
     cdef const Limits* limits
-    cdef Sensor** sensors
-    cdef int64_t sensor_buckets, sensor_count
-    cdef Client** clients
-    cdef int64_t client_buckets, client_count
+    # Of Sensor and of Client
+    cdef Table sensors
+    cdef Table clients
     # Rises when what clients know of their sensors is no longer true
     cdef int64_t version
     cdef int64_t bytes_used, most_bytes

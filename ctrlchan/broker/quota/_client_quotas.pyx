@@ -24,6 +24,7 @@ cimport cython
 from ctrlchan._c.atomics cimport counted, store_number
 from ctrlchan._c.clock_functions cimport Clock, monotonic_ns_of
 from ctrlchan._c.locks cimport CONNECTION_QUOTAS, close_mutex, lock, open_mutex, require, unlock
+from ctrlchan.broker.quota._idle_entries cimport Entry, add_entry, first_entry, forget_idle, open_table
 from ctrlchan.server._rates cimport (
     Rate,
     average_of,
@@ -40,7 +41,6 @@ import os
 from ctrlchan._c.clock_functions import SYSTEM_CLOCK
 
 cdef enum:
-    FIRST_BUCKETS = 64
     # A sensor that was not used for so long is forgotten (Kafka: InactiveSensorExpirationTimeSeconds).
     IDLE_MS = 3600000
     # How often sensors are looked at for that (Kafka: ExpireSensorTask).
@@ -84,14 +84,11 @@ cdef struct Limits:
 
 
 cdef struct Sensor:
-    Sensor* next
-    uint32_t hash
+    Entry entry
     int quota_type
     # An absent part has no bytes, as in Kafka's metrics.
     int32_t user_size
     int32_t client_size
-    int64_t bytes
-    int64_t used_ms
     double bound
     # What counts; of mutations for metrics alone
     Rate rate
@@ -104,12 +101,10 @@ cdef struct Sensor:
 
 
 cdef struct Client:
-    Client* next
-    uint32_t hash
+    Entry entry
     int32_t user
     int32_t size
     int64_t version
-    int64_t used_ms
     Sensor* sensors[QUOTA_TYPES]
     # The bytes of the client id follow.
 
@@ -319,7 +314,8 @@ cdef Sensor* new_sensor(
     sensor = <Sensor*>calloc(1, bytes)
     if sensor == NULL:
         return NULL
-    sensor.hash, sensor.quota_type, sensor.bytes, sensor.used_ms = hash, quota_type, bytes, now
+    sensor.entry.hash, sensor.entry.bytes, sensor.entry.used_ms = hash, bytes, now
+    sensor.quota_type = quota_type
     sensor.user_size, sensor.client_size = names.user_size, names.client_size
     memcpy(names_of(sensor), names.user, names.user_size)
     memcpy(names_of(sensor) + names.user_size, names.client, names.client_size)
@@ -339,11 +335,11 @@ cdef Sensor* new_sensor(
 cdef Sensor* sensor_named(ClientQuotas self, int quota_type, const Names* names, int64_t now) noexcept nogil:
     """Return the sensor of these names, a new one if there is none, or NULL. Requires the mutex."""
     cdef uint32_t hash = mix(mix(self.seed ^ <uint32_t>quota_type, names.user, names.user_size), names.client, names.client_size)
-    cdef Sensor* sensor = self.sensors[hash % self.sensor_buckets]
+    cdef Sensor* sensor = <Sensor*>first_entry(&self.sensors, hash)
     require(&self.mutex)
     while sensor != NULL:
         if (
-            sensor.hash == hash
+            sensor.entry.hash == hash
             and sensor.quota_type == quota_type
             and sensor.user_size == names.user_size
             and sensor.client_size == names.client_size
@@ -351,60 +347,11 @@ cdef Sensor* sensor_named(ClientQuotas self, int quota_type, const Names* names,
             and memcmp(names_of(sensor) + names.user_size, names.client, names.client_size) == 0
         ):
             return sensor
-        sensor = sensor.next
+        sensor = <Sensor*>sensor.entry.next
     sensor = new_sensor(self, quota_type, names, hash, now)
     if sensor != NULL:
-        grow_sensors(self)
-        sensor.next = self.sensors[hash % self.sensor_buckets]
-        self.sensors[hash % self.sensor_buckets] = sensor
-        self.sensor_count = self.sensor_count + 1
+        add_entry(&self.sensors, &sensor.entry)
     return sensor
-
-
-cdef void grow_sensors(ClientQuotas self) noexcept nogil:
-    """Give the table of sensors more buckets when it is full. Requires the mutex."""
-    cdef int64_t i, count = 2 * self.sensor_buckets
-    cdef Sensor** buckets
-    cdef Sensor* sensor
-    cdef Sensor* following
-    require(&self.mutex)
-    if self.sensor_count < self.sensor_buckets:
-        return
-    buckets = <Sensor**>calloc(count, sizeof(Sensor*))
-    if buckets == NULL:
-        return
-    for i in range(self.sensor_buckets):
-        sensor = self.sensors[i]
-        while sensor != NULL:
-            following = sensor.next
-            sensor.next = buckets[sensor.hash % count]
-            buckets[sensor.hash % count] = sensor
-            sensor = following
-    free(self.sensors)
-    self.sensors, self.sensor_buckets = buckets, count
-
-
-cdef void grow_clients(ClientQuotas self) noexcept nogil:
-    """Give the table of clients more buckets when it is full. Requires the mutex."""
-    cdef int64_t i, count = 2 * self.client_buckets
-    cdef Client** buckets
-    cdef Client* client
-    cdef Client* following
-    require(&self.mutex)
-    if self.client_count < self.client_buckets:
-        return
-    buckets = <Client**>calloc(count, sizeof(Client*))
-    if buckets == NULL:
-        return
-    for i in range(self.client_buckets):
-        client = self.clients[i]
-        while client != NULL:
-            following = client.next
-            client.next = buckets[client.hash % count]
-            buckets[client.hash % count] = client
-            client = following
-    free(self.clients)
-    self.clients, self.client_buckets = buckets, count
 
 
 cdef Client* client_of(
@@ -412,37 +359,35 @@ cdef Client* client_of(
 ) noexcept nogil:
     """Return what is known of a client, or NULL without memory. Requires the mutex."""
     cdef uint32_t hash = mix(self.seed ^ <uint32_t>user, client_id, size)
-    cdef Client* client = self.clients[hash % self.client_buckets]
+    cdef Client* client = <Client*>first_entry(&self.clients, hash)
     cdef int64_t bytes = <int64_t>sizeof(Client) + size
     cdef int i
     require(&self.mutex)
     while client != NULL:
         if (
-            client.hash == hash
+            client.entry.hash == hash
             and client.user == user
             and client.size == size
             and memcmp(id_of(client), client_id, size) == 0
         ):
             break
-        client = client.next
+        client = <Client*>client.entry.next
     if client == NULL:
         if not has_room(self, bytes, now):
             return NULL
         client = <Client*>calloc(1, bytes)
         if client == NULL:
             return NULL
-        client.hash, client.user, client.size, client.version = hash, user, <int32_t>size, self.version
+        client.entry.hash, client.entry.bytes = hash, bytes
+        client.user, client.size, client.version = user, <int32_t>size, self.version
         memcpy(id_of(client), client_id, size)
-        grow_clients(self)
-        client.next = self.clients[hash % self.client_buckets]
-        self.clients[hash % self.client_buckets] = client
-        self.client_count = self.client_count + 1
+        add_entry(&self.clients, &client.entry)
         self.bytes_used = self.bytes_used + bytes
     elif client.version != self.version:
         client.version = self.version
         for i in range(QUOTA_TYPES):
             client.sensors[i] = NULL
-    client.used_ms = now
+    client.entry.used_ms = now
     return client
 
 
@@ -460,7 +405,7 @@ cdef Sensor* sensor_of(ClientQuotas self, Client* client, int quota_type, int64_
         if sensor != NULL and client.version == self.version:
             client.sensors[quota_type] = sensor
     if sensor != NULL:
-        sensor.used_ms = now
+        sensor.entry.used_ms = now
     return sensor
 
 
@@ -487,40 +432,14 @@ cdef bint has_room(ClientQuotas self, int64_t bytes, int64_t now) noexcept nogil
 
 cdef void sweep(ClientQuotas self, int64_t now, int64_t idle_ms) noexcept nogil:
     """Forget sensors and clients that were not used for longer than this. Requires the mutex."""
-    cdef int64_t i
-    cdef Sensor** place
-    cdef Sensor* sensor
-    cdef Client** client_place
-    cdef Client* client
-    cdef bint found = False
+    cdef int64_t freed
     require(&self.mutex)
     self.swept_ms = now
-    for i in range(self.sensor_buckets):
-        place = &self.sensors[i]
-        while place[0] != NULL:
-            sensor = place[0]
-            if now - sensor.used_ms > idle_ms:
-                place[0] = sensor.next
-                self.bytes_used = self.bytes_used - sensor.bytes
-                self.sensor_count = self.sensor_count - 1
-                free(sensor)
-                found = True
-            else:
-                place = &sensor.next
-    for i in range(self.client_buckets):
-        client_place = &self.clients[i]
-        while client_place[0] != NULL:
-            client = client_place[0]
-            if now - client.used_ms > idle_ms:
-                client_place[0] = client.next
-                self.bytes_used = self.bytes_used - (<int64_t>sizeof(Client) + client.size)
-                self.client_count = self.client_count - 1
-                free(client)
-            else:
-                client_place = &client.next
-    if found:
+    freed = forget_idle(&self.sensors, now, idle_ms)
+    if freed:
         # A client that is used may still point to a sensor that is not: of another kind of quota.
         self.version = self.version + 1
+    self.bytes_used = self.bytes_used - freed - forget_idle(&self.clients, now, idle_ms)
 
 
 cdef int32_t throttle_of(ClientQuotas self, Sensor* sensor, int64_t now) noexcept nogil:
@@ -598,26 +517,23 @@ cdef class ClientQuotas:
         self.most_bytes, self.version = most_bytes, 1
         self.seed = int.from_bytes(os.urandom(4))
         open_mutex(&self.mutex, CONNECTION_QUOTAS)
-        self.sensors = <Sensor**>calloc(FIRST_BUCKETS, sizeof(Sensor*))
-        self.clients = <Client**>calloc(FIRST_BUCKETS, sizeof(Client*))
         self.exempt_samples = calloc(1, rate_bytes(metrics_samples))
-        if self.sensors == NULL or self.clients == NULL or self.exempt_samples == NULL:
+        if not open_table(&self.sensors) or not open_table(&self.clients) or self.exempt_samples == NULL:
             raise MemoryError()
-        self.sensor_buckets = self.client_buckets = FIRST_BUCKETS
         open_rate(&self.exempt, metrics_samples, metrics_window_ms, self.exempt_samples)
         self.swept_ms = now_ms(self)
         self.user_numbers, self.user_names = {}, []
         self.user_number("ANONYMOUS")
 
     def __dealloc__(self):
-        if self.sensors != NULL and self.clients != NULL:
+        if self.clients.buckets != NULL:
             with nogil:
                 lock(&self.mutex)
                 sweep(self, INT64_MAX, -1)
                 free_limits(self.limits)
                 unlock(&self.mutex)
-        free(self.sensors)
-        free(self.clients)
+        free(self.sensors.buckets)
+        free(self.clients.buckets)
         free(self.exempt_samples)
         free(self.users)
         close_mutex(&self.mutex)
@@ -734,13 +650,13 @@ cdef class ClientQuotas:
         cdef Names names
         cdef double bound
         require(&self.mutex)
-        for i in range(self.sensor_buckets):
-            sensor = self.sensors[i]
+        for i in range(self.sensors.bucket_count):
+            sensor = <Sensor*>self.sensors.buckets[i]
             while sensor != NULL:
                 name_sensor(sensor, &names)
                 bound = limit_of(self.limits, sensor.quota_type, &names)
                 sensor.bound = UNLIMITED if isnan(bound) else bound
-                sensor = sensor.next
+                sensor = <Sensor*>sensor.entry.next
 
     def charge_request(self, int32_t user, bytes client_id, int64_t spent_ns, *, bint is_exempt=False,
                        int quota_type=-1, int64_t size=0):
@@ -826,7 +742,7 @@ cdef class ClientQuotas:
             now = now_ms(self)
             if now - self.swept_ms >= SWEEP_MS:
                 sweep(self, now, IDLE_MS)
-            room = self.sensor_count
+            room = self.sensors.count
             shown = <Shown*>malloc(max(<int64_t>1, room) * sizeof(Shown))
             ok = shown != NULL
             if ok:
@@ -881,8 +797,8 @@ cdef bint show_sensors(ClientQuotas self, Shown* shown, int64_t* count, int64_t 
     cdef Sensor* sensor
     cdef Shown* one
     require(&self.mutex)
-    for i in range(self.sensor_buckets):
-        sensor = self.sensors[i]
+    for i in range(self.sensors.bucket_count):
+        sensor = <Sensor*>self.sensors.buckets[i]
         while sensor != NULL:
             one = &shown[count[0]]
             one.names = <char*>malloc(max(1, sensor.user_size + sensor.client_size))
@@ -894,7 +810,7 @@ cdef bint show_sensors(ClientQuotas self, Shown* shown, int64_t* count, int64_t 
             one.rate = rate_of(&sensor.rate, now, &span_ms)
             one.throttled = average_of(&sensor.throttled, now)
             one.tokens = tokens_of(self, sensor, now) if sensor.quota_type == CONTROLLER_MUTATION else 0.0
-            sensor = sensor.next
+            sensor = <Sensor*>sensor.entry.next
     return True
 
 
