@@ -309,7 +309,15 @@ class OfAlpha(Authorizer):
     def authorize_any(self, *_: object) -> bool:
         return True
 
-    def allowed_names(self, _requester: object, *_: object, **__: object) -> Any:
+    def allowed_names(
+        self,
+        _requester: object,
+        _operation: object,
+        _kind: object,
+        _names: object,
+        *,
+        logs_denied: bool,
+    ) -> Any:
         return None if self._container is None else self._container({"alpha": 1})
 
 

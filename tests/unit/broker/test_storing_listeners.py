@@ -54,7 +54,7 @@ def test_each_listener_shows_its_own_addresses(tmp_path: Path) -> None:
         frame = control_frame(UPDATE_METADATA, 8, [], live=live, broker_epoch=-1)
         exchange("127.0.0.1", ports["INTERNAL"], frame)
 
-        def shown(listener: str, api_key: int, version: int, **fields: object) -> list[str]:
+        def shown(listener: str, api_key: int, version: int, **fields: Any) -> list[str]:
             answer = exchange("127.0.0.1", ports[listener], client_frame(api_key, version, **fields))
             return [node.host for node in read_client_response(api_key, version, answer).brokers]
 
