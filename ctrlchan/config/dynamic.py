@@ -69,7 +69,7 @@ _DYNAMIC: Final[Mapping[str, Setting[Any]]] = {
 #: What follows the name of a mechanism, in names of one listener.
 _OF_MECHANISMS: Final = (
     table.SASL_JAAS_CONFIG.name, "sasl.login.callback.handler.class", "sasl.login.class",
-    "sasl.server.callback.handler.class", table.CONNECTIONS_MAX_REAUTH_MS.name,
+    table.SASL_SERVER_CALLBACK_HANDLER_CLASS.name, table.CONNECTIONS_MAX_REAUTH_MS.name,
 )  # fmt: skip
 _PASSWORDS: Final = (
     table.SASL_JAAS_CONFIG.name, table.SSL_KEY_PASSWORD.name, table.SSL_KEYSTORE_CERTIFICATE_CHAIN.name,
@@ -127,7 +127,7 @@ _READ_ONLY: Final = frozenset((
     "sasl.client.callback.handler.class", "sasl.login.callback.handler.class", "sasl.login.class",
     "sasl.login.connect.timeout.ms", "sasl.login.read.timeout.ms", "sasl.login.retry.backoff.max.ms",
     "sasl.login.retry.backoff.ms", "sasl.mechanism.controller.protocol",
-    "sasl.oauthbearer.scope.claim.name", "sasl.server.callback.handler.class", "security.providers",
+    "sasl.oauthbearer.scope.claim.name", "security.providers",
     "server.max.startup.time.ms", "ssl.allow.dn.changes", "ssl.allow.san.changes", "telemetry.max.bytes",
     "unclean.leader.election.interval.ms", "unstable.api.versions.enable",
     "unstable.feature.versions.enable", "zookeeper.clientCnxnSocket", "zookeeper.max.in.flight.requests",

@@ -454,6 +454,7 @@ SASL_OAUTHBEARER_JWKS_ENDPOINT_RETRY_BACKOFF_MS = _security(
 SASL_OAUTHBEARER_JWKS_ENDPOINT_URL = _security("sasl.oauthbearer.jwks.endpoint.url", STRING)
 SASL_OAUTHBEARER_SUB_CLAIM_NAME = _security("sasl.oauthbearer.sub.claim.name", STRING, "sub")
 SASL_OAUTHBEARER_TOKEN_ENDPOINT_URL = _security("sasl.oauthbearer.token.endpoint.url", STRING)
+SASL_SERVER_CALLBACK_HANDLER_CLASS = _security("sasl.server.callback.handler.class", STRING)
 SASL_SERVER_MAX_RECEIVE_SIZE = _security("sasl.server.max.receive.size", INT, "524288", per_listener=False)
 SSL_CIPHER_SUITES = _security("ssl.cipher.suites", LIST)
 SSL_CLIENT_AUTH = _security("ssl.client.auth", STRING, "none")
@@ -513,8 +514,10 @@ def without_listener(name: str) -> str:
 def secures_listener(name: str) -> bool:
     """Return whether a name is that of a setting that secures one listener or all."""
     base = LISTENER_PREFIX.sub("", name)
-    for setting in (SASL_JAAS_CONFIG, CONNECTIONS_MAX_REAUTH_MS):
+    # The name of a mechanism, in small letters, may stand before these.
+    for setting in (SASL_JAAS_CONFIG, CONNECTIONS_MAX_REAUTH_MS, SASL_SERVER_CALLBACK_HANDLER_CLASS):
         if base.endswith(f".{setting}"):
-            # The name of a mechanism, in small letters, stands before it.
             base = setting.name
+    if base.startswith("oauthbearer.sasl.oauthbearer."):
+        base = base.removeprefix("oauthbearer.")
     return base in SECURITY and (base == name or SECURITY[base].per_listener)

@@ -47,7 +47,7 @@ def _sasl(properties: ListenerProperties) -> SaslSettings:
     key, options = found
     try:
         if mechanism == OAUTHBEARER:
-            endpoint = properties.value(table.SASL_OAUTHBEARER_TOKEN_ENDPOINT_URL.name)
+            endpoint = properties.value_of_mechanism(table.SASL_OAUTHBEARER_TOKEN_ENDPOINT_URL, mechanism)
             tokens, extensions = token_settings(options, endpoint)
             return SaslSettings(mechanism=mechanism, tokens=tokens, extensions=extensions)
         if mechanism == GSSAPI:

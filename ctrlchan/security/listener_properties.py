@@ -33,6 +33,9 @@ CLIENT_LOGIN_MODULES: Final = {**LOGIN_MODULES, "GSSAPI": "Krb5LoginModule"}
 #: Of a JAAS file; one with the name of a listener before it counts first (``JaasContext``).
 _SERVER_ENTRY: Final = "KafkaServer"
 _USER: Final = "user_"
+#: Kafka's classes that validate tokens: of OAUTHBEARER without and with signatures.
+_UNSIGNED_HANDLER: Final = "OAuthBearerUnsecuredValidatorCallbackHandler"
+_SIGNED_HANDLER: Final = "OAuthBearerValidatorCallbackHandler"
 
 
 class ListenerProperties:
@@ -201,6 +204,7 @@ def listener_security(properties: ListenerProperties, protocol: SecurityProtocol
         token_options = None if found is None else found[1]
         signed_tokens = _signed_tokens(properties) if "OAUTHBEARER" in mechanisms else None
         for mechanism in mechanisms:
+            _check_callback_handler(properties, mechanism, signed=signed_tokens is not None)
             max_reauth_ms[mechanism] = (
                 properties.value_of_mechanism(table.CONNECTIONS_MAX_REAUTH_MS, mechanism) or 0
             )
@@ -220,6 +224,22 @@ def listener_security(properties: ListenerProperties, protocol: SecurityProtocol
         properties.refuse(table.SASL_ENABLED_MECHANISMS.name, str(problem))
 
 
+def _check_callback_handler(properties: ListenerProperties, mechanism: str, *, signed: bool) -> None:
+    """Raise ConfigError for a class of Java that would check passwords or tokens in another way.
+
+    As in Kafka, only a key with the listener's prefix and the mechanism counts. ``signed``: tokens must be.
+    """
+    key = f"{mechanism.lower()}.{table.SASL_SERVER_CALLBACK_HANDLER_CLASS}"
+    handler = properties.own_value(key)
+    if handler is None:
+        return
+    name = handler.rpartition(".")[2]
+    if mechanism != "OAUTHBEARER" or name not in (_UNSIGNED_HANDLER, _SIGNED_HANDLER):
+        properties.refuse(key, f"a class of Java is not run here: {handler}")
+    if name == _SIGNED_HANDLER and not signed:
+        properties.refuse(key, f"{name} needs {table.SASL_OAUTHBEARER_JWKS_ENDPOINT_URL}")
+
+
 def _principal_rules(properties: ListenerProperties) -> PrincipalRules:
     key = table.SSL_PRINCIPAL_MAPPING_RULES.name
     text = properties.value(key)
@@ -234,22 +254,25 @@ def _principal_rules(properties: ListenerProperties) -> PrincipalRules:
 def _signed_tokens(properties: ListenerProperties) -> SignedTokenSettings | None:
     """Return how signed tokens are validated, or None if no keys are named."""
 
-    def value(setting: Setting[_T]) -> _T:
-        text = properties.value(setting.name)
-        return setting.value if text is None else setting.parse(text)
+    def given(setting: Setting[_T]) -> _T | None:
+        return properties.value_of_mechanism(setting, "OAUTHBEARER")
 
-    url = properties.value(table.SASL_OAUTHBEARER_JWKS_ENDPOINT_URL.name)
+    def value(setting: Setting[_T]) -> _T:
+        found = given(setting)
+        return setting.value if found is None else found
+
+    url = given(table.SASL_OAUTHBEARER_JWKS_ENDPOINT_URL)
     if url is None:
         return None
-    audience = properties.value(table.SASL_OAUTHBEARER_EXPECTED_AUDIENCE.name)
+    audience = given(table.SASL_OAUTHBEARER_EXPECTED_AUDIENCE)
     return SignedTokenSettings(
         jwks_url=url,
         refresh_ms=value(table.SASL_OAUTHBEARER_JWKS_ENDPOINT_REFRESH_MS),
         retry_backoff_ms=value(table.SASL_OAUTHBEARER_JWKS_ENDPOINT_RETRY_BACKOFF_MS),
         retry_backoff_max_ms=value(table.SASL_OAUTHBEARER_JWKS_ENDPOINT_RETRY_BACKOFF_MAX_MS),
         clock_skew_seconds=value(table.SASL_OAUTHBEARER_CLOCK_SKEW_SECONDS),
-        audience=() if audience is None else tuple(table.SASL_OAUTHBEARER_EXPECTED_AUDIENCE.parse(audience)),
-        issuer=properties.value(table.SASL_OAUTHBEARER_EXPECTED_ISSUER.name),
+        audience=tuple(audience or ()),
+        issuer=given(table.SASL_OAUTHBEARER_EXPECTED_ISSUER),
         subject_claim=value(table.SASL_OAUTHBEARER_SUB_CLAIM_NAME),
     )
 

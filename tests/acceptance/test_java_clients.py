@@ -27,8 +27,16 @@ POM = """\
       <artifactId>kafka-clients</artifactId>
       <version>{version}</version>
     </dependency>
-  </dependencies>
+{more}  </dependencies>
 </project>
+"""
+#: What Kafka 0.11 takes from Java, which has it no more since 11, for SCRAM.
+JAXB = """\
+    <dependency>
+      <groupId>javax.xml.bind</groupId>
+      <artifactId>jaxb-api</artifactId>
+      <version>2.3.1</version>
+    </dependency>
 """
 
 
@@ -36,7 +44,7 @@ def jars(version: str) -> Path:
     """Return the folder of this version's jars, which Maven fetches once."""
     pom = BUILD / "java-clients" / f"{version}.pom.xml"
     pom.parent.mkdir(parents=True, exist_ok=True)
-    pom.write_text(POM.format(version=version))
+    pom.write_text(POM.format(version=version, more=JAXB if version.startswith("0.") else ""))
     return fetched_jars(pom, "java-clients", f"kafka-clients {version} (25 MB)", report_on_stderr)
 
 

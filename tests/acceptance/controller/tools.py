@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from tests.kafka.jars import SHORT_LIVED, compile_java, java_command
+from tests.kafka.jars import SHORT_LIVED, class_path, compile_java
 from tests.kafka.waiting import wait_until
 
 __all__ = ["KafkaTools", "Plan", "ToolRun", "wait_until_complete"]
@@ -49,18 +50,24 @@ class ToolRun:
 
 
 class KafkaTools:
-    """The JVM of the tools; a context manager. Files of the tools go to ``folder``."""
+    """The JVM of the tools; a context manager. Files of the tools go to ``folder``.
 
-    def __init__(self, folder: Path, bootstrap: str) -> None:
+    ``sources``: Java files of other programs that it runs. ``path``: the class path in place of Kafka's jars.
+    """
+
+    def __init__(
+        self, folder: Path, bootstrap: str, *, sources: Sequence[Path] = (), path: str | None = None
+    ) -> None:
         self._folder = folder
         self.bootstrap = bootstrap
         self._files = 0
         log4j = folder / "tools-log4j.properties"
         log4j.write_text(_LOG4J)
-        classes = compile_java(Path(__file__).with_name("Tools.java"))
+        classes = compile_java(Path(__file__).with_name("Tools.java"), *sources)
         options = (*SHORT_LIVED, f"-Dlog4j.configuration=file:{log4j}")
+        path = class_path() if path is None else path
         self._process = subprocess.Popen(
-            java_command("Tools", classes=classes, options=options),
+            ["java", *options, "-cp", f"{classes}{os.pathsep}{path}", "Tools"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             encoding="utf-8",

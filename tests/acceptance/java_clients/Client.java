@@ -1,3 +1,5 @@
+import java.io.FileInputStream;
+import java.io.InputStream;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.HashMap;
@@ -21,7 +23,10 @@ import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.config.ConfigResource;
 
-/** Uses a cluster with any version of Kafka's Java client: {@code Client BOOTSTRAP TOPIC}. Ends with 0 if all is right. */
+/**
+ * Uses a cluster with any version of Kafka's Java client: {@code Client BOOTSTRAP TOPIC [FILE]}. FILE: more settings
+ * of the clients. Ends with 0 if all is right.
+ */
 public final class Client {
     private static final int RECORDS = 1_000;
     private static final long SECONDS = 60;
@@ -36,7 +41,13 @@ public final class Client {
     }
 
     public static void main(String[] arguments) throws Exception {
-        new Client(arguments[0], arguments[1]).run();
+        Client client = new Client(arguments[0], arguments[1]);
+        if (arguments.length > 2) {
+            try (InputStream file = new FileInputStream(arguments[2])) {
+                client.cluster.load(file);
+            }
+        }
+        client.run();
     }
 
     private void run() throws Exception {

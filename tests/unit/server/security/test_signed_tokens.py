@@ -275,6 +275,35 @@ def test_urls_without_keys(url: str) -> None:
     assert str(refused.value).startswith(f"{url}: ")
 
 
+PACKAGE, HANDLER = "org.apache.kafka.common.security.oauthbearer.", "OAuthBearerValidatorCallbackHandler"
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "handler", "problem"),
+    [
+        ("oauthbearer", f"{PACKAGE}{HANDLER}", f"{HANDLER} needs sasl.oauthbearer.jwks.endpoint.url"),
+        ("oauthbearer", f"{PACKAGE}secured.{HANDLER}", f"{HANDLER} needs sasl.oauthbearer.jwks.endpoint.url"),
+        ("oauthbearer", "com.example.Tokens", "a class of Java is not run here: com.example.Tokens"),
+        ("plain", "com.example.Ldap", "a class of Java is not run here: com.example.Ldap"),
+    ],
+)
+def test_who_shall_be_checked_otherwise_is_not_let_in(mechanism: str, handler: str, problem: str) -> None:
+    """Unsigned tokens must not be taken where Kafka would want signed ones."""
+    key = f"listener.name.x.{mechanism}.sasl.server.callback.handler.class"
+    with pytest.raises(ConfigError) as refused:
+        security_of(
+            {
+                "sasl.enabled.mechanisms": mechanism.upper(),
+                "listener.name.x.oauthbearer.sasl.jaas.config": "a.OAuthBearerLoginModule required;",
+                "listener.name.x.plain.sasl.jaas.config": 'a.PlainLoginModule required user_a="b";',
+                key: handler,
+            },
+            "X",
+            SecurityProtocol.SASL_PLAINTEXT,
+        )
+    assert f"{key}: {problem}" in str(refused.value)
+
+
 def test_settings_of_a_listener(tmp_path: Path) -> None:
     file = keys_file(tmp_path, jwk(RSA, "one"))
     security = security_of(
@@ -282,7 +311,9 @@ def test_settings_of_a_listener(tmp_path: Path) -> None:
             "sasl.enabled.mechanisms": "OAUTHBEARER",
             "listener.name.x.oauthbearer.sasl.jaas.config": "a.OAuthBearerLoginModule required;",
             "listener.name.x.sasl.oauthbearer.jwks.endpoint.url": file.as_uri(),
-            "sasl.oauthbearer.expected.audience": "a,b",
+            "listener.name.x.oauthbearer.sasl.server.callback.handler.class": f"{PACKAGE}{HANDLER}",
+            "listener.name.x.oauthbearer.sasl.oauthbearer.expected.audience": "a,b",
+            "sasl.oauthbearer.expected.audience": "of other listeners",
             "sasl.oauthbearer.expected.issuer": "us",
             "sasl.oauthbearer.clock.skew.seconds": "7",
             "sasl.oauthbearer.sub.claim.name": "name",
