@@ -17,6 +17,11 @@ static inline void store_pointer(const void **place, const void *pointer) {
     __atomic_store_n(place, pointer, __ATOMIC_SEQ_CST);
 }
 
+/* Returns whether the number was `expected`, and is `value` now. */
+static inline _Bool exchange_if(int64_t *number, int64_t expected, int64_t value) {
+    return __atomic_compare_exchange_n(number, &expected, value, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+}
+
 /* -- counters: readers see a value that was true; their order against other memory does not matter */
 
 /* Of one thread alone. */

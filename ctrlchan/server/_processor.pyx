@@ -34,7 +34,7 @@ from libc.string cimport memcmp, memcpy, memmove, memset
 
 cimport cython
 
-from ctrlchan._c.atomics cimport add_and_get, count, count_shared, counted, load_number, store_number
+from ctrlchan._c.atomics cimport add_and_get, count, count_shared, counted, exchange_if, load_number, store_number
 from ctrlchan._c.bytes cimport get_i16, get_i32, put_i32
 from ctrlchan._c.clock_functions cimport Clock, ClockFunctions, monotonic_ns_of
 # Of the operating system, also where a server has another clock: Python threads wait by it.
@@ -166,6 +166,16 @@ cdef enum Stage:
     # The peer renews its session: as above.
     RENEWING
 
+cdef enum Sharing:
+    # The descriptor belongs to the processor alone.
+    UNSHARED = 0
+    # A handler thread may begin to send its answer.
+    SHARED
+    # A handler thread sends.
+    IN_USE
+    # The connection was closed meanwhile: the handler thread closes the descriptor.
+    LEFT
+
 cdef enum Phase:
     RUNNING = 0
     DRAINING
@@ -249,6 +259,9 @@ cdef struct Connection:
     int64_t request_size
     int64_t arrived_ns
     void* request_state
+    # Who may use the descriptor while the request is queued (Sharing; _loop/direct_answers.pxi), and the descriptor.
+    int64_t sharing
+    int shared_fd
     # Written by the handler thread that has the request.
     int32_t identity
     int32_t user
@@ -312,7 +325,13 @@ cdef struct Connection:
     bint has_result
     Result result
     Answer answer
+    # Bytes of the answer that its handler thread has sent itself
+    int64_t answer_sent
+    # The answer is activity of the connection.
+    bint is_late
     int32_t answer_mute_ms
+    # The processor has something to do when the request is answered.
+    bint wakes
 
 
 cdef struct Counters:
@@ -322,6 +341,8 @@ cdef struct Counters:
     int64_t requests
     int64_t bytes_in
     int64_t bytes_out
+    # Written by handler threads.
+    int64_t bytes_of_handlers
     # Negative while the processor waits: the time is to be added.
     int64_t idle_ns
     int64_t expired
@@ -496,6 +517,7 @@ include "_loop/requests.pxi"
 include "_loop/sessions.pxi"
 include "_loop/tls.pxi"
 include "_loop/connections.pxi"
+include "_loop/direct_answers.pxi"
 include "_loop/processors.pxi"
 include "_loop/acceptors.pxi"
 include "_loop/python.pxi"

@@ -154,7 +154,8 @@ cdef void close_connection(Connection* c) noexcept nogil:
         return
     c.transport.end(c)
     poller.remove(poller, p.poller, c.fd)
-    poller.close_connection(poller, c.fd)
+    if c.state != QUEUED or take_descriptor(c):
+        poller.close_connection(poller, c.fd)
     c.fd = -1
     unlink_active(c)
     forget_sent(c)
@@ -388,6 +389,7 @@ cdef void leave_to_python(Connection* c) noexcept nogil:
     if too_much_is_kept(c):
         return
     c.state = QUEUED
+    share_descriptor(c)
     if not queue_request(&c.processor.network.queue, c):
         c.state = IDLE
         end_connection(c)
@@ -566,5 +568,5 @@ cdef void serve(Connection* c, int events) noexcept nogil:
         receive(c)
     elif events & BROKEN:
         close_connection(c)
-    elif events & READABLE and not c.is_ready:
+    elif events & READABLE and not c.is_ready and (c.state != QUEUED or wake_when_answered(c)):
         set_interest(c, c.interest & ~READABLE)

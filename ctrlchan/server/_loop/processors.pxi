@@ -37,12 +37,12 @@ cdef void free_slot(Connection* c) noexcept nogil:
     unlock(&p.mutex)
 
 
-cdef bint put_in_mailbox(Connection* c) noexcept nogil:
+cdef bint put_in_mailbox(Connection* c, bint may_sleep=False) noexcept nogil:
     """Let the processor look at ``c``. Return whether it must be woken. Requires the processor's mutex."""
     cdef Processor* p = c.processor
     cdef bint wake
     require(&p.mutex)
-    wake = p.sleeping
+    wake = p.sleeping and not may_sleep
     if not c.has_mail:
         c.has_mail = True
         c.next_mail = NULL
@@ -51,7 +51,8 @@ cdef bint put_in_mailbox(Connection* c) noexcept nogil:
         else:
             p.first_mail = c
         p.last_mail = c
-    p.sleeping = False
+    if not may_sleep:
+        p.sleeping = False
     return wake
 
 
@@ -79,14 +80,19 @@ cdef bint give_connection(Processor* p, int fd, int listener, const Transport* t
 cdef void give_answer(Connection* c, Result result, Answer* answer, int32_t mute_ms) noexcept nogil:
     """End the queued request of ``c`` with a result of handler threads, or have the hot handler go on with it (AGAIN).
 
-    The answer's memory becomes the processor's. The next request waits for ``mute_ms``.
+    The answer is sent here if that can be. Its memory becomes the processor's. The next request waits for ``mute_ms``.
     """
     cdef Processor* p = c.processor
+    cdef int64_t sent = send_directly(c, answer) if result == DONE else 0
+    cdef bint is_late = answers_late(c)
     lock(&p.mutex)
-    c.has_result, c.result, c.answer_mute_ms = True, result, mute_ms
+    c.has_result, c.result, c.answer_mute_ms, c.answer_sent, c.is_late = True, result, mute_ms, sent, is_late
     if answer != NULL:
         c.answer = answer[0]
-    cdef bint wake = put_in_mailbox(c)
+    # Of an answer that is sent the processor hears with the next event of the connection.
+    cdef bint may_sleep = sent > 0 and sent == answer.size and mute_ms == 0 and not is_late and not c.wakes
+    may_sleep = may_sleep and p.wanted_phase == RUNNING
+    cdef bint wake = put_in_mailbox(c, may_sleep)
     unlock(&p.mutex)
     if wake:
         ring(p)
@@ -128,6 +134,8 @@ cdef void open_mail(Connection* c) noexcept nogil:
     cdef bint has_result = c.has_result, is_completed = c.is_completed
     cdef Result result = c.result
     cdef int32_t mute_ms = c.answer_mute_ms
+    cdef int64_t sent = c.answer_sent
+    cdef bint is_late = c.is_late
     cdef uint32_t completed = c.completed
     answer = c.answer
     memset(&c.answer, 0, sizeof(Answer))
@@ -137,12 +145,14 @@ cdef void open_mail(Connection* c) noexcept nogil:
     if fd >= 0:
         open_connection(c, fd)
     if has_result:
-        take_answer(c, result, &answer, mute_ms)
+        if is_late and c.fd >= 0:
+            touch(c)
+        take_answer(c, result, &answer, sent, mute_ms)
     elif is_completed and c.fd >= 0 and c.state == WAITING and c.generation == completed:
         resume(c, COMPLETED)
 
 
-cdef void take_answer(Connection* c, Result result, Answer* answer, int32_t mute_ms) noexcept nogil:
+cdef void take_answer(Connection* c, Result result, Answer* answer, int64_t sent, int32_t mute_ms) noexcept nogil:
     """End the queued request of ``c`` as its handler has said, or go on with it."""
     if c.fd < 0:
         free_answer(answer)
@@ -166,11 +176,13 @@ cdef void take_answer(Connection* c, Result result, Answer* answer, int32_t mute
     if result == AUTHENTICATED:
         open_session(c)
         result = DONE
-    if result == DONE and c.out.size == 0:
+    if sent > 0 and sent == answer.size:
+        free_answer(answer)
+    elif result == DONE and c.out.size == 0:
         # Earlier answers are sent: this one needs no copy.
         forget_sent(c)
         free(c.out.ranges)
-        c.out = answer[0]
+        c.out, c.sent = answer[0], sent
     elif result == DONE:
         join_answers(&c.out, answer)
     if result == CLOSE or c.out.failed:
@@ -279,16 +291,17 @@ cdef void take_turn(Processor* p) noexcept nogil:
     p.first_mail = p.last_mail = NULL
     phase = p.wanted_phase
     unlock(&p.mutex)
-    for i in range(events):
-        if ready[i].owner == NULL:
-            poller.clear(poller, p.waker)
-        else:
-            serve(<Connection*>ready[i].owner, ready[i].events)
+    # Mail first: a connection whose answer is sent may have its next request among the events.
     while mail != NULL:
         c = mail
         # Read before the connection may enter the next mailbox.
         mail = c.next_mail
         open_mail(c)
+    for i in range(events):
+        if ready[i].owner == NULL:
+            poller.clear(poller, p.waker)
+        else:
+            serve(<Connection*>ready[i].owner, ready[i].events)
     expire(p)
     c = p.ready
     p.ready = NULL

@@ -444,7 +444,7 @@ cdef class NetworkThreads:
                 idle_ns, now = counted(&c.idle_ns), monotonic_ns_of(network.clock)
                 processors.append((
                     self.listener_names[i], counted(&c.connections), counted(&c.opened), counted(&c.requests), counted(&c.bytes_in),
-                    counted(&c.bytes_out), idle_ns if idle_ns >= 0 else idle_ns + now, counted(&c.expired),
+                    counted(&c.bytes_out) + counted(&c.bytes_of_handlers), idle_ns if idle_ns >= 0 else idle_ns + now, counted(&c.expired),
                     counted(&c.idle_closed), now - p.started_ns,
                     counted(&c.authenticated), counted(&c.authentications_failed), counted(&c.renewed),
                     counted(&c.renewals_failed), counted(&c.cannot_renew), counted(&c.sessions_expired),
