@@ -1,17 +1,19 @@
 """Nodes that nobody could have written harm only what they belong to: the controller works for all others.
 
-Twice each: the nodes are there at a failover, and they come while the controller is active.
+Twice each: the nodes are there at a failover, and they come while the controller is active. One cluster has
+them all; `make acceptance` has a cluster for each.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import pytest
 from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
 
 from ctrlchan.zookeeper import nodes, paths
 from tests.kafka.waiting import wait_until
@@ -236,44 +238,138 @@ def cluster(zookeeper: str, znodes: KazooClient) -> Iterator[RealCluster]:
 
 def put(cluster: RealCluster, hostile: Hostile) -> None:
     for path, data in hostile.nodes.items():
-        if cluster.znodes.exists(path):
+        try:
             cluster.znodes.set(path, data)
-        else:
+        except NoNodeError:
             cluster.znodes.create(path, data, makepath=True)
 
 
-def check(cluster: RealCluster, hostile: Hostile, caplog: pytest.LogCaptureFixture) -> None:
-    """The controller works, in its first term, and has said what is wrong."""
+def check(
+    cluster: RealCluster,
+    hostile: Iterable[Hostile],
+    caplog: pytest.LogCaptureFixture,
+    *,
+    later: str = "later",
+    epoch: int = 1,
+) -> None:
+    """The controller works, in its first term, and has said what is wrong. ``later``: a new topic."""
     cluster.wait_seen("good", {0: 1})
-    cluster.start_brokers(2)
+    if 2 not in cluster.brokers:
+        cluster.start_brokers(2)
     wait_until(
         lambda: sorted(cluster.live_brokers(1)) == [1, 2], timeout=TIMEOUT, what="broker 2 is announced alone"
     )
-    cluster.create_topic("later", {0: [2, 1]})
-    cluster.wait_seen("later", {0: 2})
+    cluster.create_topic(later, {0: [2, 1]})
+    cluster.wait_seen(later, {0: 2})
     (controller,) = cluster.controllers
-    assert controller.epoch == 1
+    assert controller.epoch == epoch
     assert sorted(cluster.live_brokers(1)) == [1, 2]
-    if hostile.logged is not None:
-        wanted = re.compile(hostile.logged, re.DOTALL)
-        found = [record.getMessage() for record in caplog.records if wanted.search(record.getMessage())]
-        assert found, [record.getMessage()[:300] for record in caplog.records]
+    messages = [record.getMessage() for record in caplog.records]
+    for logged in [one.logged for one in hostile if one.logged is not None]:
+        wanted = re.compile(logged, re.DOTALL)
+        found = [message for message in messages if wanted.search(message)]
+        assert found, (logged, [message[:300] for message in messages])
         assert all(len(one) < 2_000 for one in found), "a message repeats the whole value"
 
 
+def side_by_side() -> Iterator[Hostile]:
+    """Yield each case with a topic and a broker of its own."""
+    for number, hostile in enumerate(CASES.values(), start=100):
+        given = {
+            re.sub(r"/ids/7$", f"/ids/{number}", path).replace("/topics/bad", f"/topics/bad{number}"): data
+            for path, data in hostile.nodes.items()
+        }
+        logged = (hostile.logged or "").replace("/7 is", f"/{number} is")
+        yield Hostile(given, re.sub(r"bad(-0)? is", rf"bad{number}\1 is", logged))
+
+
+def put_while_active(cluster: RealCluster, hostile: Hostile) -> None:
+    for path in hostile.nodes:
+        if not path.endswith("/state"):
+            continue
+        # A broker below 2.7-IV2 changes the state, and reports that.
+        name = path.split("/")[3]
+        cluster.create_topic(name, {0: [1]})
+        cluster.wait_state(name, 0, leader=1)
+        cluster.znodes.set(path, hostile.nodes[path])
+        report = {"version": 1, "partitions": [{"topic": name, "partition": 0}]}
+        cluster.znodes.create(paths.isr_change_notification(), json.dumps(report).encode(), sequence=True)
+        return
+    put(cluster, hostile)
+
+
+def test_all_at_a_failover(cluster: RealCluster, caplog: pytest.LogCaptureFixture) -> None:
+    cases = list(side_by_side())
+    for one in cases:
+        put(cluster, one)
+    cluster.active_controller()
+    check(cluster, cases, caplog)
+
+
+def test_all_while_the_controller_is_active(cluster: RealCluster, caplog: pytest.LogCaptureFixture) -> None:
+    cases = list(side_by_side())
+    cluster.active_controller()
+    cluster.wait_seen("good", {0: 1})
+    for one in cases:
+        put_while_active(cluster, one)
+    check(cluster, cases, caplog)
+
+
+@pytest.mark.long  # each alone; test_all_at_a_failover has all in one cluster
 @pytest.mark.parametrize("case", CASES)
 def test_at_a_failover(cluster: RealCluster, caplog: pytest.LogCaptureFixture, case: str) -> None:
     put(cluster, CASES[case])
     cluster.active_controller()
-    check(cluster, CASES[case], caplog)
+    check(cluster, [CASES[case]], caplog)
 
 
+@pytest.mark.long  # each alone; test_all_while_the_controller_is_active has all in one cluster
+@pytest.mark.parametrize("case", CASES)
+def test_while_the_controller_is_active(
+    cluster: RealCluster, caplog: pytest.LogCaptureFixture, case: str
+) -> None:
+    cluster.active_controller()
+    cluster.wait_seen("good", {0: 1})
+    put_while_active(cluster, CASES[case])
+    check(cluster, [CASES[case]], caplog)
+
+
+def rounds() -> list[list[Hostile]]:
+    """Return the requests in rounds: those of a round are of different nodes."""
+    found: list[list[Hostile]] = []
+    for one in REQUESTS.values():
+        for others in found:
+            if not any(one.nodes.keys() & other.nodes.keys() for other in others):
+                others.append(one)
+                break
+        else:
+            found.append([one])
+    return found
+
+
+def test_all_requests(cluster: RealCluster, caplog: pytest.LogCaptureFixture) -> None:
+    """In rounds, each with a failover: a node has one value at a time."""
+    for epoch, requests in enumerate(rounds(), start=1):
+        caplog.clear()
+        request_and_check(cluster, caplog, requests, epoch)
+        cluster.controllers.pop().close()
+
+
+@pytest.mark.long  # each alone; test_all_requests has all in one cluster
 @pytest.mark.parametrize("case", REQUESTS)
 def test_requests(cluster: RealCluster, caplog: pytest.LogCaptureFixture, case: str) -> None:
+    request_and_check(cluster, caplog, [REQUESTS[case]], 1)
+
+
+def request_and_check(
+    cluster: RealCluster, caplog: pytest.LogCaptureFixture, requests: list[Hostile], epoch: int
+) -> None:
     """The nodes are there at a failover and come again; the notifications beside them are processed."""
-    put(cluster, REQUESTS[case])
+    for one in requests:
+        put(cluster, one)
     cluster.active_controller()
-    put(cluster, REQUESTS[case])
+    for one in requests:
+        put(cluster, one)
     cluster.wait_seen("good", {0: 1})
     node = cluster.wait_state("good", 0, leader=1)
     changed = nodes.PartitionState(1, node.leader_epoch + 1, node.controller_epoch, [1])
@@ -285,27 +381,7 @@ def test_requests(cluster: RealCluster, caplog: pytest.LogCaptureFixture, case: 
         timeout=TIMEOUT,
         what="the changed state is announced",
     )
-    check(cluster, REQUESTS[case], caplog)
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_while_the_controller_is_active(
-    cluster: RealCluster, caplog: pytest.LogCaptureFixture, case: str
-) -> None:
-    hostile = CASES[case]
-    cluster.active_controller()
-    cluster.wait_seen("good", {0: 1})
-    state = paths.partition_state("bad", 0)
-    if state not in hostile.nodes:
-        put(cluster, hostile)
-    else:
-        # A broker below 2.7-IV2 changes the state, and reports that.
-        cluster.create_topic("bad", {0: [1]})
-        cluster.wait_state("bad", 0, leader=1)
-        cluster.znodes.set(state, hostile.nodes[state])
-        report = {"version": 1, "partitions": [{"topic": "bad", "partition": 0}]}
-        cluster.znodes.create(paths.isr_change_notification(), json.dumps(report).encode(), sequence=True)
-    check(cluster, hostile, caplog)
+    check(cluster, requests, caplog, later=f"later-{epoch}", epoch=epoch)
 
 
 @pytest.mark.parametrize(
