@@ -100,13 +100,21 @@ metadata_parts = [*c_parts, "ctrlchan/broker/metadata/_snapshot.pxd"]
 replica_parts = [
     *log_parts,
     *metadata_parts,
+    "ctrlchan/server/_connection_quotas.pxd",
+    "ctrlchan/server/_idle_entries.pxd",
+    "ctrlchan/server/_rates.pxd",
     "ctrlchan/server/_processor.pxd",
     "ctrlchan/server/_loop/poller.h",
     "ctrlchan/broker/replica/_partition_roles.pxd",
     "ctrlchan/broker/replica/_partition_state.pxd",
     "ctrlchan/broker/replica/_partitions.pxd",
 ]
-quota_parts = [*c_parts, "ctrlchan/server/_rates.pxd", *sorted(glob.glob("ctrlchan/broker/quota/*.pxd"))]
+quota_parts = [
+    *c_parts,
+    "ctrlchan/server/_idle_entries.pxd",
+    "ctrlchan/server/_rates.pxd",
+    *sorted(glob.glob("ctrlchan/broker/quota/*.pxd")),
+]
 handler_parts = [
     *replica_parts,
     *quota_parts,
@@ -118,8 +126,11 @@ handler_parts = [
 message_parts = [*c_parts, "ctrlchan/server/_cursor.pxd", "ctrlchan/server/_values.pxd"]
 server_parts = [
     *c_parts,
+    "ctrlchan/server/_connection_quotas.pxd",
+    "ctrlchan/server/_idle_entries.pxd",
     "ctrlchan/server/_openssl.pxd",
     "ctrlchan/server/_processor.pxd",
+    "ctrlchan/server/_rates.pxd",
     *sorted(glob.glob("ctrlchan/server/_loop/*")),
 ]
 
@@ -145,6 +156,7 @@ if not CHANNEL_ONLY:
         extension("ctrlchan.zookeeper._states", c_parts),
         # Their threads are not Python's: nothing traces them.
         extension("ctrlchan.server._processor", server_parts, trace=False),
+        extension("ctrlchan.server._connection_quotas", server_parts, trace=False),
         extension("ctrlchan.server._openssl", server_parts, trace=False),
         extension("ctrlchan.broker.metadata._snapshot", metadata_parts, trace=False),
         extension("ctrlchan.broker.quota._client_quotas", quota_parts, trace=False),

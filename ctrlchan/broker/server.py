@@ -51,6 +51,7 @@ from ctrlchan.config import table
 from ctrlchan.errors import CtrlchanError, ZooKeeperError
 from ctrlchan.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from ctrlchan.peers.security import PeerSecurity
+from ctrlchan.server._connection_quotas import ConnectionQuotas
 from ctrlchan.server.access import java_host
 from ctrlchan.server.api import Api
 from ctrlchan.server.handler_pool import HandlerPool
@@ -58,7 +59,7 @@ from ctrlchan.server.request_handler import RequestHandler
 from ctrlchan.server.security.listener import sasl_listener
 from ctrlchan.server.security.sasl_server import SaslListener
 from ctrlchan.server.security.scram_users import ScramUsers
-from ctrlchan.server.socket_server import Listener, SocketServer
+from ctrlchan.server.socket_server import Listener, SocketServer, packed_rates
 from ctrlchan.state import Broker, Endpoint, SecurityProtocol
 from ctrlchan.zookeeper import nodes, paths
 from ctrlchan.zookeeper.operations import Create
@@ -157,13 +158,22 @@ class BrokerServer:
                 mutation_samples=settings.quotas.mutation_samples,
                 mutation_window_seconds=settings.quotas.mutation_window_seconds,
             )
+            # The listener of brokers is the first one.
+            connections = ConnectionQuotas(
+                len(config.listeners),
+                protected=0,
+                samples=settings.quotas.samples,
+                window_seconds=settings.quotas.window_seconds,
+            )
             if session is not None:
                 self._config_store = BrokerConfigs(
                     dynamic,
                     session,
                     lambda name: metadata.snapshot.has_topic(name),
                     self._scram_users,
-                    QuotaEntities(node.id, quotas, lambda _rates: None),
+                    QuotaEntities(
+                        node.id, quotas, lambda rates: connections.limit_ip_rates(*packed_rates(rates))
+                    ),
                 )
                 self._config_store.start()
                 cleanup.callback(self._config_store.stop)
@@ -228,7 +238,7 @@ class BrokerServer:
                 quotas=quotas,
             )
             sasl = self._make_sasl(listeners, cleanup)
-            self._listen(listeners, settings, apis, authorizer, sasl)
+            self._listen(listeners, settings, apis, authorizer, sasl, connections)
             self._follow(dynamic, listeners)
             cleanup.callback(self._stop_serving)
             self._cleanup = cleanup.pop_all()
@@ -357,12 +367,13 @@ class BrokerServer:
         apis: Mapping[int, Api[StoringCore]],
         authorizer: Authorizer | None,
         sasl: Mapping[str, SaslListener],
+        connections: ConnectionQuotas,
     ) -> None:
         """Bind the ports, and give the node its endpoints. Raises OSError."""
         node = self.node
         limits = RequestQuotas(self.core.quotas)
         self._handler = RequestHandler(self.core, apis, self.core.lock, authorizer=authorizer, limits=limits)
-        self.server = SocketServer(listeners, settings.server, self.hot, sasl)
+        self.server = SocketServer(listeners, settings.server, self.hot, sasl, connections)
         self.pool = HandlerPool(
             node.id, self.server.requests, self._handler.serve_left, settings.requests.handler_threads
         )

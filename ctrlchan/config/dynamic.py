@@ -15,9 +15,9 @@ from ctrlchan.config import table
 from ctrlchan.config.setting import DOUBLE, LIST, LONG, SHORT, STRING, Scope, Setting
 from ctrlchan.errors import ConfigError
 
-__all__ = ["base_name", "check_dynamic", "is_dynamic", "is_password", "row_of", "usable"]
+__all__ = ["base_name", "check_dynamic", "is_dynamic", "is_password", "listener_of", "row_of", "usable"]
 
-_LISTENER: Final = re.compile(r"listener\.name\.[^.]*\.(.*)", re.DOTALL)
+_LISTENER: Final = re.compile(r"listener\.name\.([^.]*)\.(.*)", re.DOTALL)
 
 #: ``SslConfigs.RECONFIGURABLE_CONFIGS``: the key stores and trust stores of one listener.
 _STORES: Final[tuple[Setting[Any], ...]] = (
@@ -136,12 +136,18 @@ _READ_ONLY: Final = frozenset((
 ))  # fmt: skip
 
 
+def listener_of(name: str) -> tuple[str | None, str]:
+    """Return the listener that a name begins with, in small letters, or None; and the rest of the name."""
+    match = _LISTENER.fullmatch(name)
+    return (None, name) if match is None else (match[1], match[2])
+
+
 def base_name(name: str) -> str:
     """Return a name without its listener, and without the mechanism that may follow the listener."""
-    match = _LISTENER.fullmatch(name)
-    if match is None:
+    listener, base = listener_of(name)
+    if listener is None:
         return name
-    return next((one for one in _OF_MECHANISMS if match[1].endswith(one)), match[1])
+    return next((one for one in _OF_MECHANISMS if base.endswith(one)), base)
 
 
 def is_dynamic(name: str) -> bool:
@@ -206,10 +212,10 @@ def _is_read_only(name: str) -> bool:
 
 
 def _is_per_broker(name: str) -> bool:
-    match = _LISTENER.fullmatch(name)
-    if match is None:
+    listener, base = listener_of(name)
+    if listener is None:
         return name in _PER_BROKER
-    row = table.DYNAMIC.get(match[1])
+    row = table.DYNAMIC.get(base)
     return row is None or not row.per_listener
 
 

@@ -21,15 +21,19 @@ _ARGUMENTS: Final[Mapping[str, str]] = {
     table.LOG_DIRS.name: "log_dir",
     table.ZOOKEEPER_CONNECT.name: "zookeeper",
 }
+#: That one listener may have for itself, beside those that secure it.
+_OF_LISTENERS: Final = (table.MAX_CONNECTIONS.name, table.MAX_CONNECTION_CREATION_RATE.name)
 
 
 def names_without_effect(names: Iterable[str]) -> list[str]:
     """Return the names that a broker does not take, because nothing reads or shows them."""
-    return [
-        name
-        for name in names
-        if name not in table.BROKERS and name not in table.UNSHOWN and not table.secures_listener(name)
-    ]
+    return [name for name in names if not _has_effect(name)]
+
+
+def _has_effect(name: str) -> bool:
+    if name in table.BROKERS or name in table.UNSHOWN or table.secures_listener(name):
+        return True
+    return table.without_listener(name) in _OF_LISTENERS
 
 
 def nearest_name(name: str, likeness: float = 0.0) -> str | None:

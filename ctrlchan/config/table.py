@@ -148,8 +148,8 @@ LOG_FLUSH_INTERVAL_MS = _broker("log.flush.interval.ms", LONG, least=0, scope=CL
 LOG_RETENTION_MS = _broker("log.retention.ms", LONG, check=check_retention, scope=CLUSTER_WIDE)
 LOG_ROLL_JITTER_MS = _broker("log.roll.jitter.ms", LONG, least=0, scope=CLUSTER_WIDE)
 LOG_ROLL_MS = _broker("log.roll.ms", LONG, least=1, scope=CLUSTER_WIDE)
-_described_only(
-    _broker("max.connection.creation.rate", INT, _MAX_INT, least=0, scope=CLUSTER_WIDE, per_listener=True)
+MAX_CONNECTION_CREATION_RATE = _broker(
+    "max.connection.creation.rate", INT, _MAX_INT, least=0, scope=CLUSTER_WIDE, per_listener=True
 )
 MAX_CONNECTIONS = _broker("max.connections", INT, _MAX_INT, least=0, scope=CLUSTER_WIDE, per_listener=True)
 MAX_CONNECTIONS_PER_IP = _broker("max.connections.per.ip", INT, _MAX_INT, least=0, scope=CLUSTER_WIDE)

@@ -4,6 +4,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from ctrlchan._c.clock_functions cimport Clock
+from ctrlchan.server._connection_quotas cimport ConnectionQuotas
 
 cdef extern from "server/_loop/poller.h" nogil:
     int READABLE, WRITABLE, BROKEN
@@ -178,6 +179,7 @@ cdef class NetworkThreads:
     cdef HotHandler hot
     cdef Clock clock
     cdef Poller poller
+    cdef readonly ConnectionQuotas quotas
     cdef readonly tuple listener_names
     cdef readonly tuple authenticators
     cdef readonly tuple security_protocols

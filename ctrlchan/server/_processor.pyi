@@ -4,12 +4,13 @@ from typing import Any
 
 from ctrlchan._c.clock_functions import Clock
 from ctrlchan.protocol import SecurityProtocol
+from ctrlchan.server._connection_quotas import ConnectionQuotas
 from ctrlchan.server._openssl import TlsContext
 from ctrlchan.server.request_context import Principal, RequestContext
 
 class EventKind(IntEnum):
     WRONG_SIZE = 0
-    TOO_MANY_OF_IP = 1
+    TOO_MANY_CONNECTIONS_OF_IP = 1
     ACCEPT_FAILED = 2
     NO_MEMORY = 3
     ANSWER_FAILED = 4
@@ -21,6 +22,7 @@ class EventKind(IntEnum):
     HANDSHAKE_TOO_SLOW = 10
     TOO_MANY_HANDSHAKES = 11
     TLS_FAILED = 12
+    TOO_MANY_CONNECTIONS = 13
 
 Part = bytes | bytearray | memoryview | tuple[int, int, int]
 
@@ -51,6 +53,8 @@ class NetworkThreads:
     identify: Callable[[RequestContext], int] | None
     number_user: Callable[[RequestContext], int] | None
     @property
+    def quotas(self) -> ConnectionQuotas: ...
+    @property
     def listener_names(self) -> tuple[str, ...]: ...
     def __init__(
         self,
@@ -61,10 +65,8 @@ class NetworkThreads:
         max_request_bytes: int,
         queue_capacity: int,
         idle_ns: int,
-        max_connections: int,
-        max_per_ip: int,
-        per_ip_overrides: list[tuple[bytes, int]],
         send_buffer: int,
+        quotas: ConnectionQuotas | None = None,
         security_protocols: Sequence[SecurityProtocol] = (),
         contexts: Sequence[TlsContext | None] = (),
         namers: Sequence[Callable[[bytes, str, int], Principal | None] | None] = (),
@@ -80,7 +82,7 @@ class NetworkThreads:
     def use_context(self, listener: int, context: TlsContext) -> None: ...
     def resize(self, processors: int) -> None: ...
     def limit_connections(
-        self, max_connections: int, max_per_ip: int, per_ip_overrides: list[tuple[bytes, int]]
+        self, max_connections: int, max_rate: int, listeners: list[tuple[int, int]]
     ) -> None: ...
     def turn(self, index: int) -> int | None: ...
     def accept(self, index: int) -> int | None: ...
@@ -92,7 +94,7 @@ class NetworkThreads:
     def queue_size(self) -> int: ...
     @property
     def held_requests(self) -> int: ...
-    def counters(self) -> tuple[list[tuple[Any, ...]], list[tuple[int, ...]]]: ...
+    def counters(self) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]: ...
     def take_event(self) -> tuple[int, int, tuple[str, int], int, str | None] | None: ...
 
 class PlainTimingWheel:

@@ -58,6 +58,19 @@ from ctrlchan._c.locks cimport (
     wait,
 )
 
+from ctrlchan.server._connection_quotas cimport (
+    IP_THROTTLED,
+    NO_SLOT,
+    TOO_MANY_OF_IP,
+    Admission,
+    ConnectionQuotas,
+    Quotas,
+    admit,
+    claim_excess,
+    end_claim,
+    record_arrival,
+    release,
+)
 from ctrlchan.server._openssl cimport (
     BIO_CTRL_GET_KTLS_SEND,
     SSL,
@@ -142,7 +155,8 @@ cdef enum:
     HANDSHAKE_RECORD = 22
     # A reason of OpenSSL 3
     UNEXPECTED_EOF = 294
-    IP_BUCKETS = 1024
+    # Connections of an acceptor that wait for being closed; a further one is closed at once.
+    MOST_THROTTLED = 1000
 
 cdef enum State:
     # No request of the connection is in progress.
@@ -184,7 +198,7 @@ cdef enum Phase:
 # Also names of Python.
 cpdef enum EventKind:
     WRONG_SIZE = 0
-    TOO_MANY_OF_IP
+    TOO_MANY_CONNECTIONS_OF_IP
     ACCEPT_FAILED
     NO_MEMORY
     ANSWER_FAILED
@@ -197,6 +211,7 @@ cpdef enum EventKind:
     HANDSHAKE_TOO_SLOW
     TOO_MANY_HANDSHAKES
     TLS_FAILED
+    TOO_MANY_CONNECTIONS
 
 
 # In nanoseconds it fits into 64 bits beside any time of a clock.
@@ -357,11 +372,14 @@ cdef struct Counters:
     int64_t not_authenticated
     int64_t handshakes
     int64_t failed_handshakes
+    # Connections that were closed because the server had too many
+    int64_t excess_closed
 
 
 cdef struct Processor:
     Network* network
     int index
+    int listener
     pthread_t thread
     int poller
     int waker[2]
@@ -399,6 +417,13 @@ cdef struct Processor:
     Condition changed
 
 
+# A connection whose address has opened too many lately: it is closed when its timer ends.
+cdef struct ThrottledConnection:
+    # First: a timer is its connection.
+    Timer timer
+    int fd
+
+
 cdef struct Acceptor:
     Network* network
     pthread_t thread
@@ -421,8 +446,18 @@ cdef struct Acceptor:
     # Whether the listener's peers must authenticate themselves.
     bint authenticates
     bint is_started
+    # A connection that waits for the limits of connections; -1: none
+    int fd
+    Peer peer
+    # When its throttle time ends, in milliseconds
+    int64_t throttled_until
+    # Connections that wait for being closed
+    TimingWheel throttled
     int64_t rejected
+    int64_t ip_throttled
     int64_t accept_errors
+    # The time in which a connection has waited. Negative while one waits: the time is to be added.
+    int64_t blocked_ns
 
 
 cdef struct RequestList:
@@ -441,24 +476,6 @@ cdef struct RequestQueue:
     RequestList waiting
     RequestList held
     bint closed
-
-
-cdef struct IpCount:
-    uint8_t ip[16]
-    int64_t count
-    IpCount* next
-
-
-cdef struct Quotas:
-    Mutex mutex
-    int64_t max_connections
-    int64_t max_per_ip
-    # Addresses with a limit of their own.
-    IpCount* overrides
-    int override_count
-    int64_t total
-    IpCount* buckets[IP_BUCKETS]
-    bint acceptors_wait
 
 
 cdef struct Event:
@@ -507,7 +524,8 @@ cdef struct Network:
     # Whether it is measured for how long requests keep processors. Any thread sets it.
     int64_t measures_time
     RequestQueue queue
-    Quotas quotas
+    # Of the ConnectionQuotas that the Python object keeps
+    Quotas* quotas
     Events events
 
 

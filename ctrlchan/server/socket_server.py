@@ -23,6 +23,7 @@ from ctrlchan.protocol import SecurityProtocol
 from ctrlchan.rate_limit import LogRateLimit
 from ctrlchan.security.distinguished_names import MalformedName, java_name
 from ctrlchan.security.listener_security import ListenerSecurity
+from ctrlchan.server._connection_quotas import ConnectionQuotas
 from ctrlchan.server._openssl import TlsContext, why_tls_failed
 from ctrlchan.server._processor import EventKind, HotHandler, NetworkThreads, TakenRequest
 from ctrlchan.server.asyncio_server import cannot_listen
@@ -35,10 +36,12 @@ __all__ = [
     "AcceptorCounters",
     "FileRange",
     "Listener",
+    "ListenerLimits",
     "ProcessorCounters",
     "RequestQueue",
     "SocketServer",
     "SocketServerSettings",
+    "packed_rates",
 ]
 
 logger = logging.getLogger("ctrlchan.broker")
@@ -67,6 +70,13 @@ class Listener(NamedTuple):
     security: ListenerSecurity = ListenerSecurity()
 
 
+class ListenerLimits(NamedTuple):
+    """How many connections a listener may have, and how many new ones in a second; None: as all listeners."""
+
+    max_connections: int | None = None
+    max_connection_creation_rate: int | None = None
+
+
 class SocketServerSettings(NamedTuple):
     """Kafka's settings of the same names. The defaults differ in two places.
 
@@ -82,6 +92,10 @@ class SocketServerSettings(NamedTuple):
     socket_listen_backlog_size: int = 50
     connections_max_idle_ms: int = 600_000
     max_connections: int = _UNLIMITED
+    #: New connections in a second.
+    max_connection_creation_rate: int = _UNLIMITED
+    #: Of the listeners that have their own, by their name in lower case.
+    limits_of_listeners: Mapping[str, ListenerLimits] = MappingProxyType({})
     max_connections_per_ip: int = _UNLIMITED
     #: Host or IP address -> limit.
     max_connections_per_ip_overrides: Mapping[str, int] = MappingProxyType({})
@@ -126,14 +140,21 @@ class ProcessorCounters(NamedTuple):
     #: Of TLS, since the start.
     handshakes: int
     failed_handshakes: int
+    #: Connections that were closed because the server had too many.
+    excess_closed: int
 
 
 class AcceptorCounters(NamedTuple):
     """Counters of one acceptor since its start."""
 
+    listener: str
     #: Connections of addresses that had too many.
     rejected: int
     accept_errors: int
+    #: Connections of addresses from which too many had come within a short time.
+    ip_throttled: int
+    #: For how long connections have waited for the limits.
+    blocked_ns: int
 
 
 class RequestQueue:
@@ -173,8 +194,9 @@ class SocketServer:
     """Listens on ``listeners`` from its construction on, and serves from ``start`` until ``stop``.
 
     ``hot`` answers requests on the processors' threads; without it all requests go to ``requests``. ``sasl``:
-    what the SASL exchanges of a listener share, by its name. Raises OSError when an address cannot be
-    listened on, and ConfigError for a listener that cannot be secured.
+    what the SASL exchanges of a listener share, by its name. ``quotas``: counts connections; None for new
+    ones. Raises OSError when an address cannot be listened on, and ConfigError for a listener that cannot be
+    secured.
     """
 
     def __init__(
@@ -183,6 +205,7 @@ class SocketServer:
         settings: SocketServerSettings | None = None,
         hot: HotHandler | None = None,
         sasl: Mapping[str, SaslListener] | None = None,
+        quotas: ConnectionQuotas | None = None,
     ) -> None:
         settings = settings or SocketServerSettings()
         #: Name of each listener -> its port.
@@ -193,6 +216,9 @@ class SocketServer:
                 raise ConfigError(f"listener {name}: {protocol.name} with or without SASL")
         self._listeners = list(listeners)
         contexts = [_tls_context(listener) for listener in listeners]
+        self.quotas = quotas or ConnectionQuotas(len(listeners))
+        self.quotas.limit(*self._limits(settings))
+        self.quotas.limit_ips(settings.max_connections_per_ip, _overrides(settings))
         sockets: list[socket.socket] = []
         try:
             for listener in listeners:
@@ -209,10 +235,8 @@ class SocketServer:
                 max_request_bytes=settings.socket_request_max_bytes,
                 queue_capacity=settings.queued_max_requests,
                 idle_ns=idle_ms * 1_000_000 if 0 <= idle_ms <= _MAX_IDLE_MS else -1,
-                max_connections=settings.max_connections,
-                max_per_ip=settings.max_connections_per_ip,
-                per_ip_overrides=_overrides(settings),
                 send_buffer=settings.socket_send_buffer_bytes,
+                quotas=self.quotas,
                 security_protocols=[listener.security_protocol for listener in listeners],
                 contexts=contexts,
                 namers=[_namer(listener) for listener in listeners],
@@ -254,7 +278,8 @@ class SocketServer:
     def reconfigure(self, settings: SocketServerSettings) -> None:
         """Take other limits of connections, and other numbers of processors.
 
-        Open connections stay. A processor that is not wanted any more keeps its own, and gets no new ones.
+        Connections that are too many now are closed; those of an address stay. A processor that is not wanted
+        any more keeps its own, and gets no new ones.
         Raises OSError when an address is not found, or a thread or a descriptor cannot be had;
         ConfigError for more processors than a server can have.
         """
@@ -262,13 +287,26 @@ class SocketServer:
         with self._stopping:
             if self._is_stopped:
                 return
-            self.threads.limit_connections(
-                settings.max_connections, settings.max_connections_per_ip, overrides
-            )
+            self.quotas.limit_ips(settings.max_connections_per_ip, overrides)
+            self.threads.limit_connections(*self._limits(settings))
             try:
                 self.threads.resize(settings.num_network_threads)
             except ValueError as error:
                 raise ConfigError(f"num.network.threads: {error}") from None
+
+    def _limits(self, settings: SocketServerSettings) -> tuple[int, int, list[tuple[int, int]]]:
+        """Return the limits of the server, and those of its listeners: the same without their own."""
+        most, rate = settings.max_connections, settings.max_connection_creation_rate
+        limits = []
+        for listener in self._listeners:
+            own = settings.limits_of_listeners.get(listener.name.lower(), ListenerLimits())
+            limits.append(
+                (
+                    most if own.max_connections is None else own.max_connections,
+                    rate if own.max_connection_creation_rate is None else own.max_connection_creation_rate,
+                )
+            )
+        return most, rate, limits
 
     def use_stores(self, number: int, security: ListenerSecurity) -> None:
         """Begin new connections of a listener with the stores of ``security``, whose files are read now.
@@ -391,6 +429,22 @@ def _addresses(host: str) -> list[bytes]:
     return [address if len(address) == 16 else bytes(10) + b"\xff\xff" + address for address in packed]
 
 
+def packed_rates(rates: Mapping[str | None, int]) -> tuple[int, list[tuple[bytes, int]]]:
+    """Return ``ConnectionQuotas.limit_ip_rates`` of rates by host; None: of all addresses without their own.
+
+    A host that has no address is left out, with an error in the log.
+    """
+    rows: dict[bytes, int] = {}
+    for host, rate in rates.items():
+        if host is None:
+            continue
+        try:
+            rows.update(dict.fromkeys(_addresses(host), rate))
+        except OSError as error:
+            logger.error("the connection rate of %s is not limited: %s", printable(host), error)
+    return rates.get(None, _UNLIMITED), list(rows.items())
+
+
 def _log_events(threads: NetworkThreads) -> None:
     """Write what acceptors and processors report, rate-limited, until the server has stopped."""
     limit = LogRateLimit()
@@ -403,8 +457,13 @@ def _log_events(threads: NetworkThreads) -> None:
             suffix += f" ({left_out} lines were lost)"
         if kind == EventKind.WRONG_SIZE:
             text = f"closing the connection of {host}:{port}: a frame of {number:,} bytes{_cause(number)}"
-        elif kind == EventKind.TOO_MANY_OF_IP:
+        elif kind == EventKind.TOO_MANY_CONNECTIONS_OF_IP:
             text = f"rejected a connection from {host}: it has the maximum of {number} connections"
+        elif kind == EventKind.TOO_MANY_CONNECTIONS:
+            text = (
+                f"closing the connection of {host}:{port} on listener {listener}, its least recently used "
+                "one: there are more than max.connections"
+            )
         elif kind == EventKind.ACCEPT_FAILED:
             text = f"no connection can be accepted: {os.strerror(number)}"
         elif kind == EventKind.NO_MEMORY:

@@ -8,6 +8,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING, Final
 
 from ctrlchan.broker.config.log_config import LogConfig
@@ -18,6 +19,7 @@ from ctrlchan.broker.log._log import Log
 from ctrlchan.broker.metadata.published_metadata import PublishedMetadata
 from ctrlchan.broker.replica._partitions import Partition, PartitionTable, WantedIsr
 from ctrlchan.errors import KafkaError
+from ctrlchan.server._connection_quotas import ConnectionQuotas
 from ctrlchan.server._processor import NetworkThreads, TakenRequest
 from tests.simulation import wire
 from tests.simulation._operating_system import OperatingSystem, SimulatedClock
@@ -104,10 +106,8 @@ class SimulatedBroker:
             max_request_bytes=MAX_FRAME,
             queue_capacity=choose.choice((1, 2, 8)),
             idle_ns=IDLE_MS * 1_000_000,
-            max_connections=choose.choice((6, 100)),
-            max_per_ip=choose.choice((8, 1000)),
-            per_ip_overrides=[],
             send_buffer=-1,
+            quotas=_quotas(choose, self.clock),
             clock=self.clock,
             poller=self.system,
         )
@@ -373,6 +373,14 @@ class SimulatedBroker:
                 taken.skip()
         self._appending = left
         self.check_disk()
+
+
+def _quotas(choose: Random, clock: SimulatedClock) -> ConnectionQuotas:
+    quotas = ConnectionQuotas(1, clock=clock)
+    most = choose.choice((6, 100))
+    quotas.limit(most, 2**31 - 1, [(most, 2**31 - 1)])
+    quotas.limit_ips(choose.choice((8, 1000)), [])
+    return quotas
 
 
 def _done(result: object) -> Future[object]:

@@ -18,7 +18,7 @@ from ctrlchan.broker.config.broker_settings import BrokerSettings
 from ctrlchan.broker.config.log_config import LogConfig
 from ctrlchan.broker.config.log_configs import LogConfigs
 from ctrlchan.config import table
-from ctrlchan.config.dynamic import check_dynamic, is_password, row_of, usable
+from ctrlchan.config.dynamic import check_dynamic, is_password, listener_of, row_of, usable
 from ctrlchan.config.setting import ConfigType, Setting
 from ctrlchan.errors import ConfigError, ErrorCode, KafkaError
 from ctrlchan.security.password_encoder import PasswordEncoder
@@ -37,6 +37,8 @@ _THREADS: Final[tuple[Setting[int], ...]] = (
     table.BACKGROUND_THREADS,
     table.NUM_NETWORK_THREADS,
 )
+#: Limits of connections of a listener, or of all.
+_CONNECTIONS: Final = (table.MAX_CONNECTIONS.name, table.MAX_CONNECTION_CREATION_RATE.name)
 #: What a broker binds and registers at its start.
 _AT_START: Final = (table.LISTENERS, table.ADVERTISED_LISTENERS, table.LISTENER_SECURITY_PROTOCOL_MAP)
 
@@ -161,6 +163,11 @@ class DynamicConfigs:
             problem = _why_not_at_once(threads, self._effective, effective)
             if problem is not None:
                 raise _refused(problem)
+        for name, text in effective.items():
+            # ``ListenerConnectionQuota.validateReconfiguration``: 0 is for files alone.
+            _, base = listener_of(name)
+            if base in _CONNECTIONS and text != self._effective.get(name) and int(text) == 0:
+                raise _refused(f"Invalid {base} 0")
         before, after = (table.LOG_CLEANER_THREADS.of(configs) for configs in (self._effective, effective))
         if after < before // 2:
             raise _refused(

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ctrlchan.config import table
+from ctrlchan.config.dynamic import listener_of
 from ctrlchan.config.typed import TypedSettings, value_of
 from ctrlchan.config.values import invalid_value, parse_int, parse_list
-from ctrlchan.server.socket_server import SocketServerSettings
+from ctrlchan.server.socket_server import ListenerLimits, SocketServerSettings
 
 __all__ = [
     "FetcherSettings",
@@ -87,11 +88,28 @@ def server_settings(configs: Mapping[str, str]) -> SocketServerSettings:
         socket_listen_backlog_size=table.SOCKET_LISTEN_BACKLOG_SIZE.of(configs),
         connections_max_idle_ms=table.CONNECTIONS_MAX_IDLE_MS.of(configs),
         max_connections=table.MAX_CONNECTIONS.of(configs),
+        max_connection_creation_rate=table.MAX_CONNECTION_CREATION_RATE.of(configs),
+        limits_of_listeners=_limits_of_listeners(configs),
         max_connections_per_ip=table.MAX_CONNECTIONS_PER_IP.of(configs),
         max_connections_per_ip_overrides=_overrides(table.MAX_CONNECTIONS_PER_IP_OVERRIDES.of(configs)),
         sasl_server_max_receive_size=table.SASL_SERVER_MAX_RECEIVE_SIZE.of(configs),
         connection_failed_authentication_delay_ms=table.CONNECTION_FAILED_AUTHENTICATION_DELAY_MS.of(configs),
     )
+
+
+def _limits_of_listeners(configs: Mapping[str, str]) -> dict[str, ListenerLimits]:
+    """Return the limits of connections of each listener that has its own. Raises ConfigError."""
+    limits: dict[str, ListenerLimits] = {}
+    for setting, field in (
+        (table.MAX_CONNECTIONS, "max_connections"),
+        (table.MAX_CONNECTION_CREATION_RATE, "max_connection_creation_rate"),
+    ):
+        for name, text in configs.items():
+            listener, base = listener_of(name)
+            if listener is not None and base == setting.name:
+                number = setting.parse(text, name)
+                limits[listener] = limits.get(listener, ListenerLimits())._replace(**{field: number})
+    return limits
 
 
 def _overrides(text: str) -> dict[str, int]:

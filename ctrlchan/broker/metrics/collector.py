@@ -13,6 +13,7 @@ from prometheus_client.registry import Collector
 
 from ctrlchan.broker.metrics import (
     authentication,
+    connections,
     groups,
     logs,
     purgatories,
@@ -35,6 +36,7 @@ _AREAS: Final = (
     requests,
     threads,
     authentication,
+    connections,
     replicas,
     logs,
     groups,

@@ -4,7 +4,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
 from ctrlchan._c.clock_functions cimport Clock, ClockFunctions
 from ctrlchan._c.locks cimport Mutex
-from ctrlchan.broker.quota._idle_entries cimport Table
+from ctrlchan.server._idle_entries cimport Table
 from ctrlchan.server._rates cimport Rate
 
 

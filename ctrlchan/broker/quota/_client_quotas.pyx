@@ -24,7 +24,7 @@ cimport cython
 from ctrlchan._c.atomics cimport counted, store_number
 from ctrlchan._c.clock_functions cimport Clock, monotonic_ns_of
 from ctrlchan._c.locks cimport CONNECTION_QUOTAS, close_mutex, lock, open_mutex, require, unlock
-from ctrlchan.broker.quota._idle_entries cimport Entry, add_entry, first_entry, forget_idle, open_table
+from ctrlchan.server._idle_entries cimport Entry, add_entry, first_entry, forget_idle, open_table
 from ctrlchan.server._rates cimport (
     Rate,
     average_of,

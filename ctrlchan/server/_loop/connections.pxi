@@ -133,7 +133,7 @@ cdef void open_connection(Connection* c, int fd) noexcept nogil:
     cdef const PollerFunctions* poller = p.network.poller
     if p.phase != RUNNING or poller.add(poller, p.poller, fd, READABLE, c) < 0:
         poller.close_connection(poller, fd)
-        release_connection(p.network, c.peer.ip)
+        release_connection(p.network, c.listener, &c.peer)
         free_slot(c)
         return
     c.fd, c.interest, c.state, c.last_active = fd, READABLE, IDLE, p.now
@@ -160,7 +160,7 @@ cdef void close_connection(Connection* c) noexcept nogil:
     unlink_active(c)
     forget_sent(c)
     count(&p.counters.connections, -1)
-    release_connection(p.network, c.peer.ip)
+    release_connection(p.network, c.listener, &c.peer)
     stop_timer(&p.wheel, &c.timer)
     stop_counting(c)
     if c.state == WAITING or c.state == MUTED or c.state == CLOSING or c.state == HANDSHAKING:

@@ -313,6 +313,19 @@ cdef void take_turn(Processor* p) noexcept nogil:
         c = mail
     if phase != p.phase:
         change_phase(p, phase)
+    if p.earliest != NULL and claim_excess(p.network.quotas, p.listener):
+        close_excess(p)
+
+
+cdef void close_excess(Processor* p) noexcept nogil:
+    """Close the least recently used connection: the server has too many. Other processors close the next ones."""
+    count(&p.counters.excess_closed, 1)
+    report_of(p.earliest, TOO_MANY_CONNECTIONS, 0)
+    close_connection(p.earliest)
+    end_claim(p.network.quotas)
+    if counted(&p.network.quotas.excess):
+        # The next turn is due at once.
+        ring(p)
 
 
 cdef void end_processor(Processor* p) noexcept nogil:

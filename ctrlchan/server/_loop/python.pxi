@@ -158,7 +158,7 @@ cdef class NetworkThreads:
     """Acceptors and processors of a server, with the request queue. ``SocketServer`` is its public face.
 
     ``listeners``: names and listening sockets' descriptors, which belong to this object from here on.
-    ``per_ip_overrides``: packed IPv6 addresses (IPv4 as mapped ones) and limits. ``idle_ns``: -1 for never.
+    ``idle_ns``: -1 for never. ``quotas``: the limits of connections, None for no limits.
     ``security_protocols``, ``contexts``: of the listeners, their TlsContexts or None; empty: PLAINTEXT. ``namers``: for each
     listener, what returns the Principal of a peer for the name in its certificate (DER), its address and its port, or None
     if the peer is refused; without a namer certificates name nobody. ``authenticators``: for each listener, what makes the
@@ -168,8 +168,8 @@ cdef class NetworkThreads:
     """
 
     def __cinit__(self, list listeners, HotHandler hot=None, *, int processors, int64_t max_request_bytes,
-                  int64_t queue_capacity, int64_t idle_ns, int64_t max_connections, int64_t max_per_ip,
-                  list per_ip_overrides, int send_buffer, security_protocols=(), contexts=(), namers=(), authenticators=(),
+                  int64_t queue_capacity, int64_t idle_ns, int send_buffer, ConnectionQuotas quotas=None,
+                  security_protocols=(), contexts=(), namers=(), authenticators=(),
                   int64_t max_unauthenticated_bytes=524288, int64_t authentication_ms=30000, int64_t refusal_ms=100,
                   Clock clock=None, Poller poller=None):
         cdef Network* network
@@ -184,9 +184,13 @@ cdef class NetworkThreads:
         self.namers = tuple(namers) or (None,) * len(listeners)
         if not len(self.authenticators) == len(self.security_protocols) == len(self.namers) == len(listeners):
             raise ValueError(f"{len(listeners)} listeners, and the security of another number")
+        self.quotas = quotas or ConnectionQuotas(len(listeners), clock=self.clock)
+        if self.quotas.quotas.listener_count != len(listeners):
+            raise ValueError(f"{len(listeners)} listeners, and limits of another number")
         network = self.network = <Network*>calloc(1, sizeof(Network))
         if network == NULL:
             raise MemoryError()
+        network.quotas = self.quotas.quotas
         network.clock, network.poller = self.clock.functions, self.poller.functions
         if hot is not None:
             network.hot, network.hot_context = hot.function, hot.context
@@ -198,11 +202,7 @@ cdef class NetworkThreads:
         network.queue.capacity = queue_capacity
         open_mutex(&network.events.mutex, SERVER_EVENTS)
         open_condition(&network.events.changed)
-        open_mutex(&network.quotas.mutex, CONNECTION_QUOTAS)
         open_mutex(&network.tls_mutex, CONNECTION_QUOTAS)
-        network.quotas.max_connections, network.quotas.max_per_ip = max_connections, max_per_ip
-        network.quotas.overrides = limits_of(per_ip_overrides)
-        network.quotas.override_count = len(per_ip_overrides)
         network.acceptors = <Acceptor*>calloc(len(listeners), sizeof(Acceptor))
         network.processors = <Processor*>calloc(MAX_PROCESSORS, sizeof(Processor))
         if network.acceptors == NULL or network.processors == NULL:
@@ -219,7 +219,6 @@ cdef class NetworkThreads:
 
     def __dealloc__(self):
         cdef Network* network = self.network
-        cdef IpCount* entry
         cdef int i
         if network == NULL:
             return
@@ -231,12 +230,6 @@ cdef class NetworkThreads:
                 close_acceptor(&network.acceptors[i])
                 if network.acceptors[i].tls != NULL:
                     openssl_functions().SSL_CTX_free(network.acceptors[i].tls)
-        for i in range(IP_BUCKETS):
-            while network.quotas.buckets[i] != NULL:
-                entry = network.quotas.buckets[i]
-                network.quotas.buckets[i] = entry.next
-                free(entry)
-        free(network.quotas.overrides)
         free(network.processors)
         free(network.acceptors)
         free(network)
@@ -338,12 +331,13 @@ cdef class NetworkThreads:
             # The acceptor sees a processor when it is ready.
             store_number(&a.processor_count, processors)
 
-    def limit_connections(self, int64_t max_connections, int64_t max_per_ip, list per_ip_overrides):
-        """Replace the limits of open connections; those that are open stay."""
-        cdef IpCount* overrides = limits_of(per_ip_overrides)
-        cdef int number = len(per_ip_overrides)
+    def limit_connections(self, int64_t max_connections, int64_t max_rate, list listeners):
+        """Replace the limits of connections as ``ConnectionQuotas.limit``. Those that are too many now are closed."""
+        self.quotas.limit(max_connections, max_rate, listeners)
         with nogil:
-            set_limits(self.network, max_connections, max_per_ip, overrides, number)
+            wake_acceptors(self.network)
+            if counted(&self.network.quotas.excess):
+                wake_processors(self.network)
 
     # -- without threads
 
@@ -433,7 +427,7 @@ cdef class NetworkThreads:
         """Return the values of a ProcessorCounters for each processor, and of an AcceptorCounters for each acceptor."""
         cdef Network* network = self.network
         cdef const Counters* c
-        cdef int64_t idle_ns, now
+        cdef int64_t idle_ns, blocked_ns, now = monotonic_ns_of(network.clock)
         cdef Processor* p
         cdef int i, k
         processors = []
@@ -449,11 +443,15 @@ cdef class NetworkThreads:
                     counted(&c.authenticated), counted(&c.authentications_failed), counted(&c.renewed),
                     counted(&c.renewals_failed), counted(&c.cannot_renew), counted(&c.sessions_expired),
                     counted(&c.not_authenticated), counted(&c.handshakes), counted(&c.failed_handshakes),
+                    counted(&c.excess_closed),
                 ))
-        acceptors = [
-            (counted(&network.acceptors[i].rejected), counted(&network.acceptors[i].accept_errors))
-            for i in range(network.acceptor_count)
-        ]
+        acceptors = []
+        for i in range(network.acceptor_count):
+            blocked_ns = counted(&network.acceptors[i].blocked_ns)
+            acceptors.append((
+                self.listener_names[i], counted(&network.acceptors[i].rejected), counted(&network.acceptors[i].accept_errors),
+                counted(&network.acceptors[i].ip_throttled), blocked_ns if blocked_ns >= 0 else blocked_ns + now,
+            ))
         return processors, acceptors
 
     def take_event(self):
@@ -539,26 +537,12 @@ cdef object context_of(NetworkThreads threads, Connection* c):
     return <object>c.context
 
 
-cdef IpCount* limits_of(list per_ip_overrides) except NULL:
-    """Return the limits of addresses that have their own."""
-    cdef IpCount* limits = <IpCount*>calloc(max(1, len(per_ip_overrides)), sizeof(IpCount))
-    cdef bytes packed
-    cdef int i
-    if limits == NULL:
-        raise MemoryError()
-    for i, (address, limit) in enumerate(per_ip_overrides):
-        packed = address
-        memcpy(limits[i].ip, PyBytes_AS_STRING(packed), 16)
-        limits[i].count = limit
-    return limits
-
-
 cdef void add_processor(Acceptor* a) noexcept:
     """Open one more processor of a listener. Its acceptor does not use it yet."""
     cdef Network* network = a.network
     cdef int index = <int>network.processor_count
     cdef Processor* p = &network.processors[index]
-    p.network, p.index, p.ended = network, index, True
+    p.network, p.index, p.listener, p.ended = network, index, a.index, True
     p.waker[0] = p.waker[1] = -1
     open_mutex(&p.mutex, PROCESSOR)
     open_condition(&p.changed)
@@ -627,8 +611,9 @@ cdef void free_processor(Processor* p) noexcept:
 
 cdef void open_acceptor(Network* network, int index, int fd) noexcept:
     cdef Acceptor* a = &network.acceptors[index]
-    a.network, a.index, a.listener_fd = network, index, fd
+    a.network, a.index, a.listener_fd, a.fd = network, index, fd, -1
     a.next_processor = -1
+    open_wheel(&a.throttled, now_ms(network))
     a.waker[0] = a.waker[1] = -1
     a.interest = READABLE
     a.transport = &PLAINTEXT
@@ -643,6 +628,10 @@ cdef void close_acceptor(Acceptor* a) noexcept nogil:
     cdef const PollerFunctions* poller = a.network.poller
     if a.listener_fd >= 0:
         poller.close_connection(poller, a.listener_fd)
+    if a.fd >= 0:
+        reject_connection(a)
+    # 2**46 ms are 2,000 years: no time of a clock, and none that the wheel cannot have.
+    close_throttled(a, <int64_t>1 << 46)
     poller.close(poller, a.poller, a.waker)
     a.listener_fd = a.poller = a.waker[0] = a.waker[1] = -1
 

@@ -13,6 +13,7 @@ from ctrlchan.broker.config.parts import server_settings
 from ctrlchan.config import table
 from ctrlchan.config.described import ConfigSource, broker_configs
 from ctrlchan.errors import ErrorCode, KafkaError
+from ctrlchan.server.socket_server import ListenerLimits
 
 SECRET = {"password.encoder.secret": "the secret"}
 KEY_PASSWORD = "listener.name.external.ssl.key.password"
@@ -174,6 +175,33 @@ def test_limits_of_connections_are_made_of_all_configs() -> None:
     dynamic.set_broker_configs({"max.connections.per.ip.overrides": "127.0.0.1:7"}, {"max.connections": "50"})
     assert [one.max_connections for one in got] == [100, 50]
     assert got[1].max_connections_per_ip_overrides == {"127.0.0.1": 7}
+
+
+def test_a_listener_has_limits_of_its_own() -> None:
+    prefix = "listener.name.external."
+    dynamic = made(max_connection_creation_rate="30")
+    got: list[Any] = []
+    dynamic.follow(server_settings, got.append)
+    dynamic.set_broker_configs({f"{prefix}max.connections": "5"}, {})
+    dynamic.set_broker_configs({}, {f"{prefix}max.connection.creation.rate": "6"})
+    dynamic.set_broker_configs({}, {"max.connection.creation.rate": "7"})
+    assert [one.max_connection_creation_rate for one in got] == [30, 30, 30, 7]
+    assert [one.limits_of_listeners for one in got] == [
+        {},
+        {"external": ListenerLimits(5, None)},
+        {"external": ListenerLimits(None, 6)},
+        {},
+    ]
+
+
+@pytest.mark.parametrize("prefix", ["", "listener.name.external."])
+@pytest.mark.parametrize("name", ["max.connections", "max.connection.creation.rate"])
+def test_a_limit_of_connections_is_above_0(prefix: str, name: str) -> None:
+    assert refused({f"{prefix}{name}": "0"}) == (
+        f"Invalid value org.apache.kafka.common.config.ConfigException: Invalid {name} 0 for configuration "
+        "Invalid dynamic configuration"
+    )
+    made().check_broker_configs({f"{prefix}{name}": "1"}, per_broker=True)
 
 
 def test_verification_of_transactions_is_followed() -> None:

@@ -80,13 +80,15 @@ def delayed(wait_ms: int, request: bytes) -> bytes:
 class Client(socket.socket):
     """A connection of raw frames. ``buffer``: bytes of the kernel's receive and send buffers."""
 
-    def __init__(self, server: SocketServer, *, buffer: int = 0, host: str = "127.0.0.1") -> None:
+    def __init__(
+        self, server: SocketServer, *, buffer: int = 0, host: str = "127.0.0.1", port: int = 0
+    ) -> None:
         super().__init__(socket.AF_INET6 if ":" in host else socket.AF_INET)
         if buffer:
             self.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
         self.settimeout(20)
         self._server = server
-        self.connect((host, next(iter(server.ports.values()))))
+        self.connect((host, port or next(iter(server.ports.values()))))
 
     def frames(self, *frames: bytes) -> None:
         self.sendall(b"".join(map(sized, frames)))

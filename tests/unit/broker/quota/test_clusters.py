@@ -111,6 +111,27 @@ def test_quotas_are_set_and_described(cluster: EmbeddedCluster) -> None:
     assert (("user", "alice"),) not in described(cluster, "user")
 
 
+def closes(cluster: EmbeddedCluster, ip: str) -> bool:
+    """Return whether the broker closes a new connection from an address without an answer."""
+    frame = client_frame(METADATA, 9, client_id="of an address", topics=())
+    endpoint = cluster.brokers[0].endpoints[0]
+    with socket.create_connection((endpoint.host, endpoint.port), 30, (ip, 0)) as connection:
+        connection.sendall(struct.pack(">i", len(frame)) + frame)
+        try:
+            return connection.recv(1) == b""
+        except ConnectionResetError:
+            return True
+
+
+def test_connections_of_an_address_are_closed(cluster: EmbeddedCluster) -> None:
+    assert not closes(cluster, "127.0.0.2")
+    assert alter(cluster, {"ip": "127.0.0.2"}, connection_creation_rate=0) == 0
+    wait_until(lambda: closes(cluster, "127.0.0.2"), what="the rate of the address counts")
+    assert not closes(cluster, "127.0.0.3")
+    assert alter(cluster, {"ip": "127.0.0.2"}, connection_creation_rate=None) == 0
+    wait_until(lambda: not closes(cluster, "127.0.0.2"), what="the address has no rate any more")
+
+
 def test_a_producer_is_throttled_to_its_quota(cluster: EmbeddedCluster) -> None:
     """It sends what twelve seconds allow; the window of ten seconds lets the first ten pass."""
     cluster.create_topic("throttled", 1)

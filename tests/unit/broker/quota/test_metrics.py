@@ -1,13 +1,16 @@
-"""Metrics of client quotas: Kafka's names, and a value for each sensor."""
+"""Metrics of quotas: Kafka's names, and a value for each sensor."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any
 
+from ctrlchan.broker.metrics import connections as connection_metrics
 from ctrlchan.broker.metrics import quotas as metrics
 from ctrlchan.broker.quota._client_quotas import ClientQuotas, QuotaType
+from ctrlchan.server.socket_server import AcceptorCounters
 from tests.simulation._operating_system import SimulatedClock
+from tests.unit.server.connecting import ADMIN, EXTERNAL, REPLICATION, Connecting, packed
 
 
 def samples(quotas: ClientQuotas) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
@@ -36,3 +39,40 @@ def test_each_sensor_has_its_values() -> None:
     assert found["kafka_server_controllermutation_tokens", labels] == 7.0
     assert ("kafka_server_controllermutation_throttle_time", labels) not in found
     assert not [name for name, _ in found if "fetch" in name]
+
+
+def test_limits_of_connections() -> None:
+    connecting = Connecting(samples=11)
+    connecting.limit(rate=1, own_rate=5)
+    connecting.quotas.limit_ip_rates(0, [])
+    assert connecting.quotas.arrive(REPLICATION) == 0
+    for _ in range(11):
+        wait_ms = connecting.quotas.arrive(EXTERNAL)
+    assert wait_ms == 1000
+    assert connecting.quotas.admit(ADMIN, packed("::1"))[1] == 1000
+    counters = [AcceptorCounters(name, 0, 0, 0, ns) for name, ns in (("EXTERNAL", 7), ("ADMIN", 0))]
+    sockets: Any = SimpleNamespace(
+        quotas=connecting.quotas,
+        counters=lambda: ([], counters),
+        ports=dict.fromkeys(("EXTERNAL", "ADMIN", "REPLICATION"), 0),
+    )
+    server: Any = SimpleNamespace(server=sockets)
+    found = {
+        (
+            sample.name.removeprefix("kafka_server_socket_server_metrics_"),
+            *sample.labels.values(),
+        ): sample.value
+        for family in connection_metrics.collect(server)
+        for sample in family.samples
+    }
+    assert found == {
+        ("kafka_network_acceptor_acceptorblockedpercent_total", "EXTERNAL"): 7,
+        ("kafka_network_acceptor_acceptorblockedpercent_total", "ADMIN"): 0,
+        ("broker_connection_accept_rate",): 1.0,
+        ("connection_accept_rate", "EXTERNAL", ""): 1.1,
+        ("connection_accept_rate", "ADMIN", ""): -0.1,
+        ("connection_accept_rate", "REPLICATION", ""): 0.1,
+        ("connection_accept_rate", "", "0:0:0:0:0:0:0:1"): 0.0,
+        ("connection_accept_throttle_time", "EXTERNAL"): 1000.0,
+        ("ip_connection_accept_throttle_time", "ADMIN"): 1000.0,
+    }
