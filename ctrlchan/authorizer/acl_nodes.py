@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, lru_cache
-from time import monotonic
 from typing import Final
 
 from ctrlchan.authorizer.acl_cache import DAMAGED, VersionedAcls
@@ -24,6 +23,7 @@ from ctrlchan.authorizer.acls import (
 )
 from ctrlchan.errors import MalformedError, NodeError, ResultCode
 from ctrlchan.zookeeper import nodes, paths
+from ctrlchan.zookeeper.change_notifications import ChangeNotifications
 from ctrlchan.zookeeper.operations import Create, Delete, Node, SetData
 from ctrlchan.zookeeper.session import ZooKeeperSession
 
@@ -33,8 +33,6 @@ _LOG: Final = logging.getLogger("ctrlchan.authorizer")
 
 _PATTERN_TYPES: Final = (PatternType.LITERAL, PatternType.PREFIXED)
 _RESOURCE_TYPES: Final = tuple(kind for kind in ResourceType if kind != ResourceType.ANY)
-#: Notifications are deleted when they are so old, in seconds (``ZkNodeChangeNotificationListener``).
-_EXPIRATION: Final = 15 * 60.0
 #: Of so many different nodes the entries are kept.
 _NODES_ALIKE: Final = 4_096
 
@@ -44,13 +42,12 @@ class AclNodes:
 
     def __init__(self, session: ZooKeeperSession) -> None:
         self._session = session
-        # The notifications that were read, with the time. Their numbers are no help: nodes have any names.
-        self._seen: dict[str, float] = {}
+        changes = (paths.ACL_CHANGES, paths.EXTENDED_ACL_CHANGES)
+        self._notifications = ChangeNotifications(session, changes)
 
     def create_parents(self) -> None:
         """Create the nodes above the ACLs where they are missing."""
-        for change in (paths.ACL_CHANGES, paths.EXTENDED_ACL_CHANGES):
-            self._session.create_path(change)
+        self._notifications.create_parents()
         for pattern_type in _PATTERN_TYPES:
             for kind in _RESOURCE_TYPES:
                 self._session.create_path(_parent(pattern_type, kind))
@@ -108,41 +105,17 @@ class AclNodes:
 
     def watch(self, changed: Callable[[str], object]) -> None:
         """Set the watches, and take all notifications so far as read."""
-        now = monotonic()
-        self._seen = dict.fromkeys(self._notifications(changed), now)
+        self._notifications.watch(changed)
 
     def read_changes(self, changed: Callable[[str], object]) -> list[ResourcePattern]:
         """Return the patterns that new notifications name, and set the watches again."""
-        now = monotonic()
-        names = self._notifications(changed)
-        fresh = [path for path in names if path not in self._seen]
-        self._seen = {path: self._seen.get(path, now) for path in names}
         found = []
-        for path, node in zip(fresh, self._session.get_many(fresh), strict=True):
-            if node is None:
-                continue
+        for path, data in self._notifications.read_new(changed):
             try:
-                found.append(_pattern(nodes.parse_acl_change(node.data)))
+                found.append(_pattern(nodes.parse_acl_change(data)))
             except MalformedError as error:
                 _LOG.error("%s: %s: it names no ACLs that have changed", path, error)
-        self._delete_old(now)
         return list(dict.fromkeys(found))
-
-    def _notifications(self, changed: Callable[[str], object]) -> list[str]:
-        return [
-            paths.acl_change(parent, name)
-            for parent in (paths.ACL_CHANGES, paths.EXTENDED_ACL_CHANGES)
-            for name in sorted(self._session.watch_children(parent, changed) or [])
-        ]
-
-    def _delete_old(self, now: float) -> None:
-        for path in [path for path, read in self._seen.items() if now - read > _EXPIRATION]:
-            try:
-                self._session.delete(path)
-            except NodeError as error:
-                if error.code != ResultCode.NO_NODE:
-                    raise
-            del self._seen[path]
 
 
 def _path(pattern: ResourcePattern) -> str:

@@ -54,6 +54,7 @@ from ctrlchan.peers.security import PeerSecurity
 from ctrlchan.server._connection_quotas import ConnectionQuotas
 from ctrlchan.server.access import java_host
 from ctrlchan.server.api import Api
+from ctrlchan.server.delegation_tokens.delegation_tokens import DelegationTokens
 from ctrlchan.server.handler_pool import HandlerPool
 from ctrlchan.server.request_handler import RequestHandler
 from ctrlchan.server.security.listener import sasl_listener
@@ -128,6 +129,7 @@ class BrokerServer:
         self._handler: RequestHandler[StoringCore]
         #: Of a start in progress, too: log directories may fail then.
         self._config_store: BrokerConfigs | None = None
+        self._tokens: DelegationTokens | None = None
         self._logs: LogManager | None = None
         self._manager: ReplicaManager | None = None
 
@@ -180,6 +182,7 @@ class BrokerServer:
             settings, listeners = BrokerSettings.of(dynamic.effective), self._listeners(dynamic.effective)
             security = self._peer_security(dynamic.effective, is_registered=session is not None)
             authorizer = self._make_authorizer(session, cleanup)
+            tokens = self._make_tokens(session, settings, cleanup)
             logs = self._load_logs(session, settings, log_configs, cleanup)
             controller = None
             if session is not None:
@@ -236,20 +239,34 @@ class BrokerServer:
                 config_store=self._config_store,
                 decisions=decisions,
                 quotas=quotas,
+                tokens=tokens,
             )
-            sasl = self._make_sasl(listeners, cleanup)
+            sasl = self._make_sasl(listeners, tokens, cleanup)
             self._listen(listeners, settings, apis, authorizer, sasl, connections)
             self._follow(dynamic, listeners)
             cleanup.callback(self._stop_serving)
             self._cleanup = cleanup.pop_all()
         return node.broker
 
-    def _make_sasl(self, listeners: Sequence[Listener], cleanup: ExitStack) -> dict[str, SaslListener]:
+    def _make_tokens(
+        self, session: ZooKeeperSession | None, settings: BrokerSettings, cleanup: ExitStack
+    ) -> DelegationTokens | None:
+        """Return the delegation tokens; None where there are none. Raises ZooKeeperError."""
+        if session is None or not settings.tokens.are_enabled:
+            return None
+        self._tokens = DelegationTokens(settings.tokens, session, f"broker-{self.node.id}")
+        self._tokens.start()
+        cleanup.callback(self._tokens.stop)
+        return self._tokens
+
+    def _make_sasl(
+        self, listeners: Sequence[Listener], tokens: DelegationTokens | None, cleanup: ExitStack
+    ) -> dict[str, SaslListener]:
         """Return the SASL of each listener that has it, by name. Raises ConfigError."""
         found = {}
         for one in listeners:
             if one.security.mechanisms:
-                found[one.name] = sasl_listener(one.name, one.security, self._scram_users.find)
+                found[one.name] = sasl_listener(one.name, one.security, self._scram_users.find, tokens)
                 cleanup.callback(found[one.name].close)
         return found
 
@@ -460,14 +477,18 @@ class BrokerServer:
             logger.error("broker %d: a request is still handled after %.0f s", self.node.id, _HANDLER_SECONDS)
 
     def registered(self, epoch: int) -> None:
-        """Take the epoch of a new registration; configs may have changed before it.
+        """Take the epoch of a new registration; configs and tokens may have changed before it.
 
-        A registration behind the first is of a new session, where nothing watches configs yet.
+        A registration behind the first is of a new session, where nothing watches them yet.
         """
         self.node.epoch = epoch
         is_first, self._is_registered = not self._is_registered, True
-        if not is_first and self._config_store is not None:
+        if is_first:
+            return
+        if self._config_store is not None:
             self._config_store.read_again()
+        if self._tokens is not None:
+            self._tokens.read_again()
 
     def _faults_changed(
         self, hot: BrokerHandler, apis: Mapping[int, Api[StoringCore]], names: frozenset[str]

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ctrlchan.broker.quota._client_quotas import ClientQuotas
     from ctrlchan.broker.replica._partitions import PartitionTable
     from ctrlchan.broker.replica.replica_manager import ReplicaManager
+    from ctrlchan.server.delegation_tokens.delegation_tokens import DelegationTokens
 
 __all__ = ["StoringCore"]
 
@@ -33,7 +34,8 @@ class StoringCore(BrokerCore):
     ``lock`` may be held for seconds, while a LeaderAndIsr opens logs: what clients ask for is answered
     without it, from ``metadata.snapshot`` or under ``metadata.state.lock``. ``controller``: the way to the
     controller, ``config_store``: the configs in ZooKeeper; both are None for a broker without ZooKeeper.
-    ``decisions``: what the processors know of the authorizer's; None without an authorizer.
+    ``decisions``: what the processors know of the authorizer's; None without an authorizer. ``tokens``: the
+    delegation tokens; None without ``delegation.token.secret.key``.
     """
 
     settings: BrokerSettings
@@ -49,6 +51,7 @@ class StoringCore(BrokerCore):
     controller: ControllerClient | None = None
     config_store: BrokerConfigs | None = None
     decisions: Decisions | None = None
+    tokens: DelegationTokens | None = None
 
     @property
     def partitions(self) -> PartitionTable:

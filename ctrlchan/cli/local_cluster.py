@@ -24,6 +24,7 @@ from ctrlchan.launch.configs import ConfigValue
 from ctrlchan.launch.listeners import are_free
 from ctrlchan.launch.log_dirs import TEMPORARY
 from ctrlchan.peers.connection import Address
+from ctrlchan.server.delegation_tokens.settings import DelegationTokenSettings
 from ctrlchan.zookeeper.server import ZooKeeperServer
 
 __all__ = ["ClusterOptions", "LocalCluster", "create_topics", "start_cluster"]
@@ -123,6 +124,7 @@ def start_cluster(
             zookeeper=zookeeper,
             session_timeout=options.session_timeout,
             authorizer=options.configs if table.AUTHORIZER_CLASS_NAME.of(options.configs) else None,
+            delegation_tokens=DelegationTokenSettings.of(options.configs),
             metrics=metrics,
             on_notification=recent,
         )

@@ -255,6 +255,14 @@ CONTROLLER_QUOTA_WINDOW_NUM = _unshown("controller.quota.window.num", INT, "11",
 CONTROLLER_QUOTA_WINDOW_SIZE_SECONDS = _unshown("controller.quota.window.size.seconds", INT, "1", least=1)
 #: No setting of Kafka's: a switch for what is stricter here (KAFKA-17754).
 CTRLCHAN_TRANSACTION_LATE_END_REFUSE = _unshown("ctrlchan.transaction.late.end.refuse", BOOLEAN, "true")
+DELEGATION_TOKEN_EXPIRY_CHECK_INTERVAL_MS = _unshown(
+    "delegation.token.expiry.check.interval.ms", LONG, "3600000", least=1
+)
+DELEGATION_TOKEN_EXPIRY_TIME_MS = _unshown("delegation.token.expiry.time.ms", LONG, "86400000", least=1)
+#: The former name of the secret key.
+DELEGATION_TOKEN_MASTER_KEY = _unshown("delegation.token.master.key", PASSWORD)
+DELEGATION_TOKEN_MAX_LIFETIME_MS = _unshown("delegation.token.max.lifetime.ms", LONG, "604800000", least=1)
+DELEGATION_TOKEN_SECRET_KEY = _unshown("delegation.token.secret.key", PASSWORD)
 INTER_BROKER_LISTENER_NAME = _unshown("inter.broker.listener.name", STRING)
 LOG_DIR = _unshown("log.dir", STRING, "/tmp/kafka-logs")
 LOG_DIRS = _unshown("log.dirs", LIST)

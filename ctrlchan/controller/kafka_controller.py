@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from ctrlchan.controller.server.service import ControllerServer
     from ctrlchan.controller.status.metrics import ControllerMetrics
     from ctrlchan.journal import Journal
+    from ctrlchan.server.delegation_tokens.delegation_tokens import DelegationTokens
 
 __all__ = ["KafkaController"]
 
@@ -103,6 +104,7 @@ class KafkaController:
         self._endpoints: tuple[Endpoint, ...] = ()
         self._server: ControllerServer | None = None
         self._authorizer: Authorizer | None = None
+        self._tokens: DelegationTokens | None = None
         # Notified when a term begins or ends, and when the controller is closed.
         self._term_changed = threading.Condition()
         # The core of the term that those who wait have been woken up for.
@@ -129,6 +131,7 @@ class KafkaController:
             self._session.start(config.zookeeper_connection_timeout or config.zookeeper_session_timeout)
             self._nodes.create_persistent_nodes()
             self._cluster_id = self._nodes.create_cluster_id(id_to_text(new_id()))
+            self._start_tokens()
             # Before the first event: a term announces the endpoints.
             self._start_server()
             self._loop.start()
@@ -213,6 +216,8 @@ class KafkaController:
             self._server.close()
         if self._authorizer is not None:
             self._authorizer.close()
+        if self._tokens is not None:
+            self._tokens.stop()
         if self._metrics is not None:
             self._metrics.detach()
         self._session.close()
@@ -369,6 +374,8 @@ class KafkaController:
             with self._term_changed:
                 self._announced_core = core
                 self._term_changed.notify_all()
+            if self._tokens is not None:
+                self._tokens.check_now()
 
     def _failed(self, event: Event, error: BaseException) -> None:
         """Called with the exception of an event."""
@@ -384,6 +391,8 @@ class KafkaController:
         self._loop.clear_and_put(Event.of_election("Expire", self._elector.expired))
 
     def _connected(self, new_session: bool) -> None:
+        if new_session and self._tokens is not None:
+            self._tokens.read_again()
         self._put_election("Connected", lambda: self._elector.connected(new_session))
 
     def _watch_silence(self) -> None:
@@ -412,6 +421,24 @@ class KafkaController:
     def _put_election(self, name: str, process: Callable[[], None]) -> None:
         self._loop.put(Event.of_election(name, process))
 
+    # -- delegation tokens
+
+    def _start_tokens(self) -> None:
+        """Follow the delegation tokens; this controller removes expired ones while it is active."""
+        config = self.config
+        if not config.delegation_tokens.are_enabled:
+            return
+        # Imported here, because only a cluster with tokens needs them.
+        from ctrlchan.server.delegation_tokens.delegation_tokens import DelegationTokens
+
+        self._tokens = DelegationTokens(
+            config.delegation_tokens,
+            self._session,
+            f"controller-{config.controller_id}",
+            removes_expired=lambda: self.is_active,
+        )
+        self._tokens.start()
+
     # -- the server
 
     def _start_server(self) -> None:
@@ -432,6 +459,7 @@ class KafkaController:
             read_cluster_id=lambda: self._cluster_id,
             read_user_config=self._nodes.read_user_config,
             authorizer=self._authorizer,
+            tokens=self._tokens,
         )
         self._endpoints = server.start()
         self._server = server

@@ -366,6 +366,7 @@ def _controller(
     import_kio()
     from ctrlchan.config.described import topic_defaults
     from ctrlchan.embedded.controller import LocalController
+    from ctrlchan.server.delegation_tokens.settings import DelegationTokenSettings
 
     journal = None if folder.is_temporary or folder.path is None else Path(folder.path, _JOURNAL)
     return LocalController(
@@ -376,6 +377,7 @@ def _controller(
         unclean_leader_election=table.UNCLEAN_LEADER_ELECTION_ENABLE.of(configs),
         topic_defaults=topic_defaults(configs.get),
         authorizer=configs if table.AUTHORIZER_CLASS_NAME.of(configs) else None,
+        delegation_tokens=DelegationTokenSettings.of(configs),
         journal=journal,
         metrics=metrics,
         on_notification=on_notification,

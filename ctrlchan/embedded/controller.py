@@ -18,6 +18,7 @@ from ctrlchan.controller.kafka_controller import KafkaController
 from ctrlchan.controller.settings.config import ControllerConfig
 from ctrlchan.errors import ErrorCode, KafkaError
 from ctrlchan.protocol import SecurityProtocol
+from ctrlchan.server.delegation_tokens.settings import DelegationTokenSettings
 from ctrlchan.state import Endpoint
 from ctrlchan.state.brokers import format_host_port
 from ctrlchan.zookeeper import paths
@@ -42,6 +43,7 @@ class LocalController:
     ``controller_id``: an id that no broker has. ``listener``: of the brokers, to connect to.
     ``num_partitions``, ``default_replication_factor``: of topics that are created without.
     ``topic_defaults``: topic configs that the brokers' settings set. ``authorizer``: its settings.
+    ``delegation_tokens``: their settings.
     ``journal``: a file that keeps the nodes for the next cluster, or None.
     ``zookeeper``: its address, or None for nodes in memory. ``session_timeout``: of that ZooKeeper.
     ``metrics``, ``on_notification``: as for ``KafkaController``.
@@ -58,6 +60,7 @@ class LocalController:
         unclean_leader_election: bool = False,
         topic_defaults: Mapping[str, str] | None = None,
         authorizer: Mapping[str, str] | None = None,
+        delegation_tokens: DelegationTokenSettings | None = None,
         journal: Path | None = None,
         zookeeper: str | None = None,
         session_timeout: float = _SESSION_TIMEOUT,
@@ -81,6 +84,7 @@ class LocalController:
                 unclean_leader_election=unclean_leader_election,
                 topic_defaults=topic_defaults or {},
                 authorizer=authorizer or {},
+                delegation_tokens=delegation_tokens or DelegationTokenSettings(),
             )
             self.controller = KafkaController(config, metrics=metrics, listener=on_notification)
             cleanup.callback(self.controller.close)

@@ -53,7 +53,7 @@ def envelope(request: OutgoingRequest, client_id: bytes | None, context: Request
             _API,
             own,
             request_data=header + request.encode(version),
-            request_principal=_principal_data(context.principal),
+            request_principal=_principal_data(context),
             client_host_address=ip_address(address).packed,
         ),
     )
@@ -74,13 +74,14 @@ def unwrapped(request: OutgoingRequest, answer: Answer) -> Answer:
     return Answer(version, data[size:])
 
 
-def _principal_data(principal: Principal) -> bytes:
-    data: Any = DefaultPrincipalData(type_=principal.type, name=principal.name, token_authenticated=False)
+def _principal_data(context: RequestContext) -> bytes:
+    kind, name = context.principal
+    data: Any = DefaultPrincipalData(type_=kind, name=name, token_authenticated=context.by_token)
     return _VERSION.pack(0) + encode(data)
 
 
-def read_principal(data: bytes | None) -> Principal:
-    """Return the principal of an Envelope. Raises KafkaError."""
+def read_principal(data: bytes | None) -> tuple[Principal, bool]:
+    """Return the principal of an Envelope, and whether he has a delegation token. Raises KafkaError."""
     try:
         if data is None or _VERSION.unpack_from(data) != (0,):
             raise DecodeError("no principal of version 0", api="DefaultPrincipalData")
@@ -90,7 +91,7 @@ def read_principal(data: bytes | None) -> Principal:
             ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE,
             "Failed to deserialize client principal from envelope",
         ) from error
-    return Principal(principal.type_, principal.name)
+    return Principal(principal.type_, principal.name), principal.token_authenticated
 
 
 def read_address(data: bytes) -> str:

@@ -62,6 +62,8 @@ def _sasl(properties: ListenerProperties) -> SaslSettings:
             mechanism=mechanism,
             username=options.get("username", ""),
             password=options.get("password", ""),
+            # PlainLoginModule has no such option, and leaves it aside.
+            tokenauth=mechanism.startswith("SCRAM") and options.get("tokenauth", "").lower() == "true",
         )
     except (ConfigError, ValueError) as problem:
         properties.refuse(key, str(problem))

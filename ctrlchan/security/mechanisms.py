@@ -62,7 +62,7 @@ class _Scram:
         from ctrlchan.security.scram_client import ScramClient, ScramError
 
         self._problem = ScramError
-        self._client = ScramClient(sasl.mechanism, sasl.username, sasl.password)
+        self._client = ScramClient(sasl.mechanism, sasl.username, sasl.password, tokenauth=sasl.tokenauth)
         self._has_answered = False
 
     def begin(self) -> bytes:

@@ -7,7 +7,8 @@
     c=biws,r=<both nonces>,p=<proof>        ──►
                                             ◄──     v=<signature>
 
-Passwords and names are taken as they are (no SASLprep), as Kafka does. ``ScramSaslClient`` of Kafka 3.9.
+Passwords and names are taken as they are (no SASLprep), as Kafka does. With a delegation token our first
+message ends with ``,tokenauth=true``. ``ScramSaslClient`` of Kafka 3.9.
 """
 
 from __future__ import annotations
@@ -35,16 +36,24 @@ class ScramError(Exception):
 class ScramClient:
     """One exchange. ``answer`` takes the broker's first message, ``check`` its last.
 
-    Both raise ScramError.
+    Both raise ScramError. ``tokenauth``: user and password are those of a delegation token.
     """
 
-    def __init__(self, mechanism: str, username: str, password: str, nonce: str | None = None) -> None:
+    def __init__(
+        self,
+        mechanism: str,
+        username: str,
+        password: str,
+        nonce: str | None = None,
+        *,
+        tokenauth: bool = False,
+    ) -> None:
         self._mechanism = mechanism
         self._hash = HASHES[mechanism]
         self._password = password
         self._nonce = secrets.token_urlsafe(_NONCE_BYTES) if nonce is None else nonce
         name = username.replace("=", "=3D").replace(",", "=2C")
-        self._first = f"n={name},r={self._nonce}"
+        self._first = f"n={name},r={self._nonce}{',tokenauth=true' if tokenauth else ''}"
         self._signature = b""
 
     @property

@@ -142,6 +142,8 @@ class SaslSettings:
     - ``mechanism``: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER or GSSAPI
       (``sasl.mechanism.inter.broker.protocol``).
     - ``username``, ``password``: of PLAIN and SCRAM, as in ``sasl.jaas.config``. Neither may be empty.
+    - ``tokenauth`` (False): of SCRAM, that user and password are the id and the HMAC, as Base64, of a
+      delegation token (``tokenauth`` in JAAS).
     - ``tokens``: of OAUTHBEARER, where its tokens come from.
     - ``service`` ("kafka"): of GSSAPI, the first part of the brokers' principal
       (``sasl.kerberos.service.name``).
@@ -156,6 +158,7 @@ class SaslSettings:
     mechanism: str
     username: str = ""
     password: str = field(default="", repr=False)
+    tokenauth: bool = False
     tokens: TokenSettings | None = None
     service: str = "kafka"
     principal: str | None = None
@@ -174,6 +177,8 @@ class SaslSettings:
                 _refuse("service: it is empty")
         else:
             self._check_password()
+        if self.tokenauth and not self.mechanism.startswith("SCRAM"):
+            _refuse(f"tokenauth: {self.mechanism} takes no delegation tokens")
 
     def _check_password(self) -> None:
         if not self.username:

@@ -38,7 +38,8 @@ class RequestContext:
     ``listener``: its name. ``client_host``: the peer's IP address. ``connection_id``: a number that is higher
     than those of all connections that the server accepted before. ``principal``: ANONYMOUS without SASL and
     without the certificate of a client. ``is_forwarded``: a broker has sent the request for a client in an
-    Envelope; principal and address are the client's.
+    Envelope; principal and address are the client's. ``by_token``: the principal has logged in with a
+    delegation token (``KafkaPrincipal.tokenAuthenticated``).
     """
 
     listener: str
@@ -48,6 +49,7 @@ class RequestContext:
     connection_id: int
     principal: Principal = ANONYMOUS
     is_forwarded: bool = False
+    by_token: bool = False
 
     def __str__(self) -> str:
         """Return the peer for log lines, such as ``127.0.0.1:50123 (User:alice)``."""

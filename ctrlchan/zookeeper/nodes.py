@@ -17,15 +17,18 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, NoReturn
+from urllib.parse import unquote
 
 from ctrlchan.errors import InvalidStateError, MalformedError
 from ctrlchan.text import parse_number, quoted, why_unsendable
 from ctrlchan.topic_names import ZERO_ID, id_from_text, id_to_text
+from ctrlchan.zookeeper.paths import sanitized
 
 __all__ = [
     "AclEntry",
     "AclResource",
     "Assignment",
+    "DelegationToken",
     "Listener",
     "PartitionState",
     "Registration",
@@ -37,6 +40,8 @@ __all__ = [
     "encode_config_change",
     "encode_controller",
     "encode_controller_epoch",
+    "encode_delegation_token",
+    "encode_delegation_token_change",
     "encode_feature",
     "encode_log_dir_event",
     "encode_partition_state",
@@ -54,6 +59,8 @@ __all__ = [
     "parse_controller",
     "parse_controller_epoch",
     "parse_controller_node",
+    "parse_delegation_token",
+    "parse_delegation_token_change",
     "parse_feature",
     "parse_log_dir_event",
     "parse_partition_state",
@@ -69,6 +76,9 @@ _INT32: Final = range(-(2**31), 2**31)
 _INT64: Final = range(-(2**63), 2**63)
 _MAX_INT16: Final = 2**15 - 1
 _ACL_VERSION: Final = 1
+_TOKEN_VERSION: Final = 3
+#: Before it, who has asked for a token is its owner.
+_TOKEN_REQUESTER_SINCE: Final = 3
 #: A text of fewer characters needs no further check of its length.
 _SHORT: Final = 1_000
 _BY_PARTITION: Final = ("partitions", "adding_replicas", "removing_replicas")
@@ -108,6 +118,18 @@ class AclResource(NamedTuple):
     resource_type: str
     name: str
     pattern_type: str
+
+
+class DelegationToken(NamedTuple):
+    """A delegation token. Principals are ``User:alice``; times are milliseconds since 1970."""
+
+    token_id: str
+    owner: str
+    requester: str
+    renewers: tuple[str, ...]
+    issued_ms: int
+    expires_ms: int
+    max_ms: int
 
 
 class Assignment(NamedTuple):
@@ -405,6 +427,41 @@ def parse_acl_change(data: bytes | str) -> AclResource:
     return AclResource(kind.upper(), name, pattern_type.upper())
 
 
+def parse_delegation_token(data: bytes | str) -> DelegationToken:
+    """Return a delegation token."""
+    fields, reasons = _object(data), list[str]()
+    version = _int(fields, "version", reasons)
+    if not reasons and not 0 < version <= _TOKEN_VERSION:
+        reasons.append(f"version {version}, not 1 to {_TOKEN_VERSION}")
+    names = ["owner"] if version < _TOKEN_REQUESTER_SINCE else ["owner", "tokenRequester"]
+    reasons += [f"no field {name}" for name in ("tokenId", *names) if fields.get(name) is None]
+    token_id = _text(fields, "tokenId", reasons)
+    owner, *requester = (_principal(name, _text(fields, name, reasons), reasons) for name in names)
+    renewers = fields.get("renewers", _NONE)
+    if not isinstance(renewers, list) or not all(isinstance(one, str) for one in renewers):
+        reasons.append("no field renewers" if renewers is _NONE else "renewers is no list of texts")
+        renewers = []
+    times = (_int(fields, name, reasons) for name in ("issueTimestamp", "expiryTimestamp", "maxTimestamp"))
+    token = DelegationToken(
+        token_id or "",
+        owner,
+        requester[0] if requester else owner,
+        tuple(_principal("a renewer", one, reasons) for one in renewers),
+        *times,
+    )
+    if reasons:
+        raise MalformedError(*reasons)
+    return token
+
+
+def parse_delegation_token_change(data: bytes | str) -> str:
+    """Return the id of the delegation token that changed."""
+    text = data if isinstance(data, str) else data.decode(errors="replace")
+    if not text or "/" in text or "\0" in text or text in (".", "..") or why_unsendable(text) is not None:
+        raise MalformedError(f"{quoted(text)} is no id of a token")
+    return text
+
+
 # -- encoding
 
 
@@ -434,6 +491,27 @@ def encode_acl_change(resource: AclResource) -> bytes:
             "patternType": resource.pattern_type,
         }
     )
+
+
+def encode_delegation_token(token: DelegationToken) -> bytes:
+    """Return the node of a delegation token."""
+    return _encode(
+        {
+            "issueTimestamp": token.issued_ms,
+            "renewers": [sanitized(one) for one in token.renewers],
+            "tokenRequester": sanitized(token.requester),
+            "tokenId": token.token_id,
+            "owner": sanitized(token.owner),
+            "expiryTimestamp": token.expires_ms,
+            "maxTimestamp": token.max_ms,
+            "version": _TOKEN_VERSION,
+        }
+    )
+
+
+def encode_delegation_token_change(token_id: str) -> bytes:
+    """Return a notification that a delegation token changed."""
+    return token_id.encode()
 
 
 def encode_controller_epoch(epoch: int) -> bytes:
@@ -624,6 +702,19 @@ def _text(fields: dict[str, Any], name: str, reasons: list[str]) -> str | None:
         reasons.append(f"{name} {quoted(value)} {why}")
         return None
     return value
+
+
+def _principal(name: str, text: str | None, reasons: list[str]) -> str:
+    """The principal of a sanitized ``TYPE:NAME``, or an empty text; with a reason unless there is no text."""
+    if text is None:
+        return ""
+    try:
+        principal = unquote(text, errors="strict")
+    except UnicodeDecodeError:
+        principal = ""
+    if ":" not in principal or not _is_utf8(principal):
+        reasons.append(f"{name} {quoted(text)} is not TYPE:NAME")
+    return principal
 
 
 def _number_text(fields: dict[str, Any], name: str, reasons: list[str]) -> int:

@@ -18,6 +18,8 @@ __all__ = [
     "CONTROLLER",
     "CONTROLLER_EPOCH",
     "DEFAULT_ENTITY",
+    "DELEGATION_TOKENS",
+    "DELEGATION_TOKEN_CHANGES",
     "DELETED_TOPICS",
     "EXTENDED_ACL_CHANGES",
     "FEATURE",
@@ -42,6 +44,8 @@ __all__ = [
     "broker_config",
     "config",
     "config_change",
+    "delegation_token",
+    "delegation_token_change",
     "deleted_topic",
     "isr_change_notification",
     "log_dir_event_notification",
@@ -94,6 +98,11 @@ _EXTENDED_ACLS: Final = "/kafka-acl-extended"
 ACL_CHANGES: Final = "/kafka-acl-changes"
 EXTENDED_ACL_CHANGES: Final = "/kafka-acl-extended-changes"
 
+#: Parent of the delegation tokens, by id.
+DELEGATION_TOKENS: Final = "/delegation_token/tokens"
+#: Parent of sequential nodes that name changed delegation tokens.
+DELEGATION_TOKEN_CHANGES: Final = "/delegation_token/token_changes"
+
 #: The nodes that Kafka makes when a broker starts. Source: ``ZkData.PersistentZkPaths``.
 PERSISTENT: Final = (
     "/consumers",
@@ -112,12 +121,13 @@ PERSISTENT: Final = (
     "/config/ips",
 )
 #: Nodes with secrets: only their creator may read them. Source: ``ZkData.SensitiveRootPaths``.
-SENSITIVE: Final = (USER_CONFIGS, BROKER_CONFIGS, "/delegation_token/tokens")
+SENSITIVE: Final = (USER_CONFIGS, BROKER_CONFIGS, DELEGATION_TOKENS)
 
 _ISR_CHANGE: Final = "isr_change_"
 _LOG_DIR_EVENT: Final = "log_dir_event_"
 _CONFIG_CHANGE: Final = "config_change_"
 _ACL_CHANGE: Final = "acl_changes_"
+_TOKEN_CHANGE: Final = "token_change_"
 
 
 def broker(broker_id: int | str) -> str:
@@ -188,6 +198,16 @@ def acl(pattern_type: str, resource_type: str, name: str) -> str:
 def acl_change(parent_path: str, name: str = _ACL_CHANGE) -> str:
     """Return the path of a notification of changed ACLs; without a name, of one to create."""
     return f"{parent_path}/{name}"
+
+
+def delegation_token(token_id: str) -> str:
+    """Return the path of a delegation token."""
+    return f"{DELEGATION_TOKENS}/{token_id}"
+
+
+def delegation_token_change(name: str = _TOKEN_CHANGE) -> str:
+    """Return the path of a notification of a changed delegation token; without a name, of one to create."""
+    return f"{DELEGATION_TOKEN_CHANGES}/{name}"
 
 
 def isr_change_notification(name: str = _ISR_CHANGE) -> str:

@@ -17,6 +17,7 @@ from ctrlchan.broker.config.parts import (
     server_settings,
 )
 from ctrlchan.broker.config.transaction_config import TransactionConfig
+from ctrlchan.server.delegation_tokens.settings import DelegationTokenSettings
 from ctrlchan.server.socket_server import SocketServerSettings
 
 __all__ = ["BrokerSettings"]
@@ -35,6 +36,7 @@ class BrokerSettings(NamedTuple):
     new_topics: NewTopicSettings
     quotas: QuotaSettings
     shutdown: ShutdownSettings
+    tokens: DelegationTokenSettings
 
     @classmethod
     def of(cls, configs: Mapping[str, str]) -> BrokerSettings:
@@ -50,4 +52,5 @@ class BrokerSettings(NamedTuple):
             new_topics=NewTopicSettings.of(configs),
             quotas=QuotaSettings.of(configs),
             shutdown=ShutdownSettings.of(configs),
+            tokens=DelegationTokenSettings.of(configs),
         )

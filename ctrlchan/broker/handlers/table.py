@@ -34,7 +34,7 @@ from ctrlchan.broker.handlers import (
 from ctrlchan.broker.handlers.control_table import CONTROL_APIS
 from ctrlchan.broker.storing_core import StoringCore
 from ctrlchan.server.api import Api
-from ctrlchan.server.apis import acls, describe_cluster, sasl
+from ctrlchan.server.apis import acls, delegation_tokens, describe_cluster, sasl
 from ctrlchan.server.apis.api_versions import with_api_versions
 
 __all__ = ["GROUP_APIS", "TRANSACTION_APIS", "storing_apis"]
@@ -59,7 +59,7 @@ def storing_apis(*, forwards: bool, alters_configs: bool) -> Mapping[int, Api[St
     """Return every API of a broker that stores records, by key.
 
     ``forwards``: there is a controller that requests are forwarded to. ``alters_configs``: there is a
-    ZooKeeper to write configs to.
+    ZooKeeper to write configs and delegation tokens to.
     """
     apis: list[Api[StoringCore]] = [
         produce.API,
@@ -88,5 +88,6 @@ def storing_apis(*, forwards: bool, alters_configs: bool) -> Mapping[int, Api[St
             alter_configs.INCREMENTAL_ALTER,
             *client_quotas.APIS,
             describe_scram_credentials.API,
+            *delegation_tokens.APIS,
         )
     return with_api_versions(apis)

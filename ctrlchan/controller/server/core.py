@@ -17,6 +17,7 @@ from ctrlchan.controller.server.metadata import ControllerMetadata
 from ctrlchan.controller.settings.config import ControllerConfig
 from ctrlchan.errors import ErrorCode, KafkaError, NotControllerError, SessionExpiredError
 from ctrlchan.server.api import Buffers, CannotAnswer
+from ctrlchan.server.delegation_tokens.delegation_tokens import DelegationTokens
 from ctrlchan.server.futures import then
 from ctrlchan.server.request_context import RequestContext
 from ctrlchan.state import Endpoint
@@ -76,7 +77,8 @@ class ServerCore:
     ``endpoint``: the listener's advertised endpoint. ``current``: returns the core of this term, None while
     this is not the controller. ``read_cluster_id``: returns the id of the cluster. Both are thread-safe.
     ``producer_ids``: of all listeners. ``replies``: makes the answers, after the event loop has done what was
-    asked for: the event loop must not wait for that. ``serve``: answers a frame, as the listener does.
+    asked for: the event loop must not wait for that. ``tokens``: the delegation tokens, or None. ``serve``:
+    answers a frame, as the listener does.
     """
 
     def __init__(
@@ -88,6 +90,7 @@ class ServerCore:
         read_cluster_id: Callable[[], str],
         producer_ids: ProducerIds,
         replies: Executor,
+        tokens: DelegationTokens | None = None,
     ) -> None:
         self.config = config
         self.endpoint = endpoint
@@ -96,6 +99,7 @@ class ServerCore:
         self._read_cluster_id = read_cluster_id
         self.producer_ids = producer_ids
         self._replies = replies
+        self.tokens = tokens
         #: Set by the server of the listener.
         self.serve: Callable[[memoryview, RequestContext], Buffers | Future[Buffers]]
 

@@ -20,6 +20,7 @@ from ctrlchan.errors import ConfigError, IllegalStateError
 from ctrlchan.security.listener_security import ClientAuth, ListenerSecurity
 from ctrlchan.security.tls_context import server_context_of
 from ctrlchan.server.asyncio_server import Authenticator, Server
+from ctrlchan.server.delegation_tokens.delegation_tokens import DelegationTokens
 from ctrlchan.server.request_handler import RequestHandler
 from ctrlchan.server.security.credentials import ListenerCredentials
 from ctrlchan.server.security.mechanisms import mechanisms
@@ -44,6 +45,7 @@ class ControllerServer:
     not the controller. ``read_cluster_id`` returns the id of the cluster. ``read_user_config`` returns the
     config of a user in ZooKeeper, or None if there is none; it may take long, and raises CtrlchanError. All
     three are called on the server's threads. ``authorizer``: of all requests; None allows everything.
+    ``tokens``: the delegation tokens, or None if there are none.
     """
 
     def __init__(
@@ -55,8 +57,10 @@ class ControllerServer:
         read_cluster_id: Callable[[], str],
         read_user_config: Callable[[str], Mapping[str, str] | None],
         authorizer: Authorizer | None = None,
+        tokens: DelegationTokens | None = None,
     ) -> None:
         self._config = config
+        self._tokens = tokens
         self._authorizer = authorizer
         self._loop = loop
         self._current = current
@@ -137,6 +141,7 @@ class ControllerServer:
             self._read_cluster_id,
             self._producer_ids,
             self._replies,
+            self._tokens,
         )
         handler = RequestHandler(core, served_apis(), executor=self._executor, authorizer=self._authorizer)
         core.serve = handler.serve

@@ -10,6 +10,7 @@ from ctrlchan.channel import ChannelConfig
 from ctrlchan.errors import ConfigError
 from ctrlchan.protocol import ibp_at_least
 from ctrlchan.security.listener_security import ListenerSecurity
+from ctrlchan.server.delegation_tokens.settings import DelegationTokenSettings
 from ctrlchan.state import Endpoint
 from ctrlchan.text import quoted, why_unsendable
 from ctrlchan.zookeeper.settings import SaslSettings, TlsSettings, ZooKeeperSettings
@@ -41,6 +42,7 @@ class ControllerConfig:
     - ``listener_security`` (none): of listeners whose security protocol is not PLAINTEXT, by listener name.
     - ``authorizer`` (none: all is allowed): the settings of the authorizer of requests, under Kafka's keys,
       ``authorizer.class.name`` among them.
+    - ``delegation_tokens`` (none): the key and the times of delegation tokens (``delegation.token.…``).
     - ``rack`` (None): needed when the brokers have racks (``broker.rack``).
     - ``delete_topics`` (True): whether topics can be deleted (``delete.topic.enable``).
     - ``unclean_leader_election`` (False): for topics that do not set it
@@ -69,6 +71,7 @@ class ControllerConfig:
     announced: bool = True
     listener_security: Mapping[str, ListenerSecurity] = field(default_factory=dict)
     authorizer: Mapping[str, str] = field(default_factory=dict, repr=False)
+    delegation_tokens: DelegationTokenSettings = field(default_factory=DelegationTokenSettings)
     rack: str | None = None
     delete_topics: bool = True
     unclean_leader_election: bool = False

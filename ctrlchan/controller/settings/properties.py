@@ -18,6 +18,7 @@ from ctrlchan.config.parsing import checked
 from ctrlchan.config.properties_file import PropertiesFile
 from ctrlchan.config.setting import Setting
 from ctrlchan.errors import ConfigError
+from ctrlchan.server.delegation_tokens.settings import DelegationTokenSettings
 from ctrlchan.server.listener_settings import listener_settings
 from ctrlchan.zookeeper.client import check_servers
 from ctrlchan.zookeeper.security_properties import zookeeper_security
@@ -44,6 +45,9 @@ def settings_of(
     authorizer = _authorizer(file)
     if authorizer:
         settings["authorizer"] = authorizer
+    tokens = _delegation_tokens(file)
+    if tokens.are_enabled:
+        settings["delegation_tokens"] = tokens
     defaults = dict(topic_defaults(lambda key: file.parse(key, checked)))
     if defaults:
         settings["topic_defaults"] = defaults
@@ -99,3 +103,22 @@ def _authorizer(file: PropertiesFile) -> dict[str, str]:
         return {}
     file.arguments({setting: (setting.name, None) for setting in _AUTHORIZER})
     return {key: value for key in file.entries if (value := file.value(key)) is not None}
+
+
+# -- delegation tokens
+
+
+_DELEGATION_TOKENS: Final[tuple[Setting[Any], ...]] = (
+    table.DELEGATION_TOKEN_SECRET_KEY,
+    table.DELEGATION_TOKEN_MASTER_KEY,
+    table.DELEGATION_TOKEN_MAX_LIFETIME_MS,
+    table.DELEGATION_TOKEN_EXPIRY_TIME_MS,
+    table.DELEGATION_TOKEN_EXPIRY_CHECK_INTERVAL_MS,
+)
+
+
+def _delegation_tokens(file: PropertiesFile) -> DelegationTokenSettings:
+    """Return the settings of delegation tokens."""
+    file.arguments({setting: (setting.name, None) for setting in _DELEGATION_TOKENS})
+    values = {one.name: file.value(one.name, empty=True) for one in _DELEGATION_TOKENS}
+    return DelegationTokenSettings.of({name: text for name, text in values.items() if text is not None})

@@ -35,7 +35,7 @@ def authenticate(request: TakenRequest, log: Callable[[str], None]) -> bool:
     if answer is None:
         return False
     if sasl.done:
-        context = dataclasses.replace(request.context, principal=sasl.principal)
+        context = dataclasses.replace(request.context, principal=sasl.principal, by_token=sasl.by_token)
         request.authenticated(answer, context, sasl.session_ms, sasl.can_renew)
     else:
         request.answer(answer)

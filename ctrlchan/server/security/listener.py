@@ -13,6 +13,7 @@ from ctrlchan.server.security.oauthbearer import ValidateToken
 from ctrlchan.server.security.sasl_server import SaslListener, wall_clock_ms
 from ctrlchan.server.security.scram_credentials import ScramCredential
 from ctrlchan.server.security.signed_tokens import SignedTokens
+from ctrlchan.server.security.token_logins import TokenLogins
 from ctrlchan.server.security.unsecured_tokens import UnsecuredTokens
 
 __all__ = ["sasl_listener"]
@@ -24,10 +25,12 @@ def sasl_listener(
     name: str,
     security: ListenerSecurity,
     find_credential: Callable[[str, str], ScramCredential | None],
+    tokens: TokenLogins | None = None,
 ) -> SaslListener:
     """Return what the SASL exchanges of a listener share. Raises ConfigError.
 
-    ``find_credential``: (mechanism, user name) → credential for SCRAM.
+    ``find_credential``: (mechanism, user name) → credential for SCRAM. ``tokens``: the delegation
+    tokens, or None if there are none.
     """
     validate: ValidateToken | None = None
     close: Callable[[], None] | None = None
@@ -37,5 +40,5 @@ def sasl_listener(
     elif security.token_options is not None:
         validate = UnsecuredTokens(security.token_options, wall_clock_ms)
         _LOG.warning("listener %s: OAUTHBEARER takes tokens that nobody has signed: only for tests", name)
-    made = mechanisms(security.mechanisms, security.users.get, find_credential, validate)
+    made = mechanisms(security.mechanisms, security.users.get, find_credential, validate, tokens)
     return SaslListener(made, security.max_reauth_ms, close=close)

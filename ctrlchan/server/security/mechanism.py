@@ -53,6 +53,10 @@ class Mechanism(Protocol):
     def expires_ms(self) -> int | None:
         """When the peer's credential expires, in milliseconds since 1970; None if it does not."""
 
+    @property
+    def by_token(self) -> bool:
+        """Whether the credential is a delegation token."""
+
     def receive(self, token: bytes) -> bytes:
         """Return the answer to a token. Raises RefusedError, InvalidCredentialsError."""
 

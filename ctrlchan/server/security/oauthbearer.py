@@ -61,6 +61,8 @@ ValidateToken: TypeAlias = Callable[[str], BearerToken]
 class OAuthBearer:
     """A ``Mechanism``."""
 
+    by_token = False
+
     def __init__(self, validate: ValidateToken) -> None:
         self.complete = False
         self.username = ""

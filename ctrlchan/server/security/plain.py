@@ -22,6 +22,7 @@ class Plain:
     """A ``Mechanism``. An unknown user and a wrong password get the same answer, after the same work."""
 
     expires_ms = None
+    by_token = False
 
     def __init__(self, find_password: FindPassword) -> None:
         self.complete = False

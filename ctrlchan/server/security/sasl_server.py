@@ -127,6 +127,8 @@ class SaslServer:
 
     def __init__(self, listener: SaslListener) -> None:
         self.principal = ANONYMOUS
+        #: Whether the peer has logged in with a delegation token.
+        self.by_token = False
         #: How long the session lasts that has just begun, in milliseconds; None: for ever.
         self.session_ms: int | None = None
         #: Whether the client knows how long the session lasts.
@@ -265,7 +267,7 @@ class SaslServer:
                 "Cannot change principals during re-authentication from "
                 f"{self.principal.type}.{self.principal.name}: {principal.type}.{principal.name}"
             )
-        self.principal = principal
+        self.principal, self.by_token = principal, exchange.by_token
         self.session_ms = self._listener.session_ms(self._name, exchange.expires_ms)
         self._state, self._exchange = _State.DONE, None
 

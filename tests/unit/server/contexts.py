@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final
 
 from ctrlchan.server.request_context import RequestContext
 from ctrlchan.state import SecurityProtocol
 
-__all__ = ["LOCAL_CLIENT", "context"]
+__all__ = ["LOCAL_CLIENT", "SASL_CLIENT", "context"]
 
 
 def context(listener: str = "PLAINTEXT", client_host: str = "127.0.0.1", **more: Any) -> RequestContext:
@@ -17,3 +18,5 @@ def context(listener: str = "PLAINTEXT", client_host: str = "127.0.0.1", **more:
 
 
 LOCAL_CLIENT: Final = context()
+#: One that has authenticated himself.
+SASL_CLIENT: Final = replace(LOCAL_CLIENT, security_protocol=SecurityProtocol.SASL_PLAINTEXT)

@@ -53,9 +53,11 @@ def _handle(core: ServerCore, request: Request) -> Reply | Future[Reply]:
     if not core.is_active:
         return reply(ErrorCode.NOT_CONTROLLER)
     try:
+        principal, by_token = envelope.read_principal(body.request_principal)
         context = dataclasses.replace(
             request.context,
-            principal=envelope.read_principal(body.request_principal),
+            principal=principal,
+            by_token=by_token,
             client_host=envelope.read_address(body.client_host_address),
             is_forwarded=True,
         )

@@ -31,7 +31,7 @@ from ctrlchan.controller.server.apis import (
 )
 from ctrlchan.controller.server.core import ServerCore
 from ctrlchan.server.api import Api
-from ctrlchan.server.apis import acls, sasl
+from ctrlchan.server.apis import acls, delegation_tokens, sasl
 from ctrlchan.server.apis.api_versions import with_api_versions
 
 __all__ = ["served_apis"]
@@ -68,5 +68,6 @@ def served_apis() -> Mapping[int, Api[ServerCore]]:
         describe_cluster.API,
         list_transactions.API,
         *acls.APIS,
+        *delegation_tokens.APIS,
     ]
     return with_api_versions(apis)

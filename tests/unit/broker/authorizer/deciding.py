@@ -17,8 +17,10 @@ from kio.serial import entity_writer
 from ctrlchan.authorizer.acls import Operation, ResourceType
 from ctrlchan.authorizer.interface import Action, Authorizer, Requester
 from ctrlchan.errors import ErrorCode, KafkaError
+from ctrlchan.server.delegation_tokens.token import Token
 from ctrlchan.server.error_responses import _fields
 from ctrlchan.server.kio_entities import duration
+from ctrlchan.server.request_context import Principal
 from tests.unit.broker.log.made_batches import batch
 
 #: For ``authorizer.class.name``.
@@ -177,4 +179,18 @@ NO_STORE = SimpleNamespace(
     check_broker_config=lambda *_: None,
     read_quota=lambda _entity: {},
     write_quota=lambda _entity, _config: None,
+)
+
+
+def _of_no_token(*_: object) -> int:
+    raise KafkaError(ErrorCode.DELEGATION_TOKEN_NOT_FOUND)
+
+
+_SOMEBODY = Principal.user("somebody")
+#: The delegation tokens of a broker: one, of somebody else.
+SOME_TOKENS = SimpleNamespace(
+    all=lambda: [Token("t", _SOMEBODY, _SOMEBODY, (), 0, 1, 2)],
+    hmac=lambda _token: b"h",
+    renew=_of_no_token,
+    expire=_of_no_token,
 )

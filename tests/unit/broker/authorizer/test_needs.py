@@ -15,6 +15,7 @@ from kio.serial import entity_reader
 from ctrlchan._codec import UPDATE_METADATA
 from ctrlchan.authorizer.acls import Operation, ResourceType
 from ctrlchan.broker.handlers.table import storing_apis
+from ctrlchan.field_reader import FieldReader
 from ctrlchan.launch.embedded import EmbeddedBroker
 from ctrlchan.metadata_broker.table import served_apis as metadata_apis
 from ctrlchan.server.access import AuthorizedAccess
@@ -23,6 +24,7 @@ from ctrlchan.server.request_handler import RequestHandler
 from tests.unit.broker.authorizer.deciding import (
     CLASS,
     NO_STORE,
+    SOME_TOKENS,
     Deciding,
     NoController,
     deciding,
@@ -34,7 +36,8 @@ from tests.unit.broker.authorizer.deciding import (
 from tests.unit.broker.local_broker import Part
 from tests.unit.broker.log.made_batches import batch
 from tests.unit.broker.test_storing_broker import ALONE, send
-from tests.unit.server.contexts import LOCAL_CLIENT
+from tests.unit.server.contexts import SASL_CLIENT
+from tests.unit.server.delegation_tokens.token_messages import TOKEN_APIS, token_body
 
 APIS = storing_apis(forwards=True, alters_configs=True)
 TOPIC_DENIED, GROUP_DENIED, CLUSTER_DENIED, ID_DENIED = (KioError(code) for code in (29, 30, 31, 53))
@@ -87,11 +90,15 @@ DENIALS = {
     "ListPartitionReassignments": CLUSTER_DENIED,
     "DescribeProducers": TOPIC_DENIED,
     "DescribeTransactions": ID_DENIED,
+    # Versions before 3 are about the requester himself, who needs no ACL, and there are no tokens here.
+    "CreateDelegationToken": KioError.delegation_token_authorization_failed,
 }
 #: APIs that refuse nobody: they filter, or need nothing.
-OPEN = {"ApiVersions", "DescribeCluster", "ListGroups", "ListTransactions"}
+OPEN = {"ApiVersions", "DescribeCluster", "DescribeDelegationToken", "ListGroups", "ListTransactions"}
 #: Answered with ILLEGAL_SASL_STATE, whoever asks.
 AUTHENTICATING = {"SaslHandshake", "SaslAuthenticate"}
+#: Here nobody can change a token: the sample has the HMAC of none.
+OF_TOKENS = {"RenewDelegationToken", "ExpireDelegationToken"}
 #: Requests beside the plain one, so that all is asked for.
 VARIANTS: dict[str, list[dict[str, Any]]] = {
     "Produce": [{"transactional_id": "x", "records": TRANSACTIONAL}],
@@ -101,6 +108,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "DescribeConfigs": [{"resource_type": 4, "resource_name": "1"}],
     "AlterConfigs": [{"resource_type": 4, "resource_name": "1", "configs": ()}],
     "IncrementalAlterConfigs": [{"resource_type": 4, "resource_name": "1", "configs": ()}],
+    "DescribeDelegationToken": [{"owners": None}],
 }
 
 
@@ -118,13 +126,13 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]
 def handler(broker: EmbeddedBroker) -> RequestHandler[Any]:
     """The handler of the broker's requests, with a controller that answers nothing."""
     core: Any = broker.inspect(lambda core: core)
-    core = replace(core, controller=NoController(), config_store=NO_STORE)
+    core = replace(core, controller=NoController(), config_store=NO_STORE, tokens=SOME_TOKENS)
     return RequestHandler(core, APIS, core.lock, authorizer=Deciding.last)
 
 
 def served(handler: RequestHandler[Any], api: Api[Any], version: int, **values: Any) -> Any:
     """Return kio's response, None for GoOn and for a request that is not answered at once."""
-    answer = handler.serve_left(frame_of(api.key, version, **values), LOCAL_CLIENT)
+    answer = handler.serve_left(frame_of(api.key, version, **values), SASL_CLIENT)
     if isinstance(answer, Future):
         if not answer.done():
             return None
@@ -132,6 +140,8 @@ def served(handler: RequestHandler[Any], api: Api[Any], version: int, **values: 
     if isinstance(answer, GoOn):
         return None
     assert not isinstance(answer, Throttled)
+    if api.key in TOKEN_APIS:
+        return token_body(api.key, version, FieldReader(b"".join(answer[1:])))
     schema: Any = load_response_schema(api.key, version)
     return entity_reader(schema)(b"".join(answer[1:]), 0)[0]
 
@@ -146,7 +156,7 @@ def versions() -> Iterator[Any]:
 @pytest.mark.parametrize("api", [*APIS.values()], ids=lambda api: api.name)
 def test_each_api_declares_its_needs(api: Api[Any]) -> None:
     assert api.needs is not None, "state what the API needs: needs_cluster, asks, NOTHING"
-    assert (api.name in DENIALS) != (api.name in OPEN | AUTHENTICATING or api.key == FETCH)
+    assert (api.name in DENIALS) != (api.name in OPEN | AUTHENTICATING | OF_TOKENS or api.key == FETCH)
 
 
 def test_apis_of_a_broker_without_records() -> None:
@@ -165,6 +175,10 @@ def test_who_is_denied_everything_is_refused(
     expected = DENIALS.get(api.name, NONE)
     if api.name == "AddPartitionsToTxn" and version >= 4:
         expected = CLUSTER_DENIED
+    if api.name in OF_TOKENS:
+        expected = KioError.delegation_token_not_found
+    if api.name == "CreateDelegationToken" and version < 3:
+        expected = KioError.invalid_principal_type
     with deciding(only()):
         body = served(handler, api, version)
     errors = errors_of(body) - {NONE}

@@ -67,7 +67,7 @@ def test_the_envelope_has_principal_and_address(host: str) -> None:
     # Key, version, correlation id, client id, tags, and the body as it came.
     expected = b"\0\x13" + b"\0\7" + b"\0\0\0\0" + b"\0\x08a-client" + NO_TAGS + BODY
     assert sent.request_data == expected
-    assert envelope.read_principal(sent.request_principal) == Principal.user("alice")
+    assert envelope.read_principal(sent.request_principal) == (Principal.user("alice"), False)
     plain = host.partition("%")[0]
     family = socket.AF_INET6 if ":" in plain else socket.AF_INET
     assert sent.client_host_address == socket.inet_pton(family, plain)

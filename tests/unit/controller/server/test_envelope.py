@@ -18,9 +18,10 @@ from ctrlchan.server.request_context import Principal
 from tests.unit.broker.authorizer.deciding import Deciding, deciding, errors_of, frame_of
 from tests.unit.controller.server.local_server import LocalServer, local_server, plaintext
 from tests.unit.controller.server.requests import Connection, connection
+from tests.unit.server.contexts import context
 
 ENVELOPE, CREATE_TOPICS, ELECT, UPDATE_FEATURES, METADATA = 58, 19, 43, 57, 3
-ALICE = _principal_data(Principal.user("alice"))
+ALICE = _principal_data(context(principal=Principal.user("alice")))
 ADDRESS = bytes([10, 0, 0, 7])
 INNER = frame_of(ELECT, 2)
 #: Correlation id of the samples, and the end of a flexible response header.
