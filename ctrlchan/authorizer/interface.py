@@ -1,7 +1,7 @@
 """Authorizer: the base class of what decides which requests are allowed.
 
 ``org.apache.kafka.server.authorizer.Authorizer`` of Kafka 3.9. A user's own authorizer is a subclass;
-``authorizer.class.name`` names it as ``package.module.Class``. docs/security.md has an example.
+``authorizer.class.name`` names it as ``package.module.Class``. docs/own-classes.md has an example.
 """
 
 from __future__ import annotations

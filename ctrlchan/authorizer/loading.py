@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from typing import Final
 
 from ctrlchan.authorizer.interface import Authorizer
 from ctrlchan.config import table
+from ctrlchan.config.classes import instance_of
 from ctrlchan.errors import ConfigError
 from ctrlchan.zookeeper.settings import ZooKeeperSettings
 
@@ -40,24 +40,11 @@ def make_authorizer(
 
         authorizer = AclAuthorizer(zookeeper, name)
     else:
-        authorizer = _instance_of(class_name)
+        authorizer = instance_of(
+            table.AUTHORIZER_CLASS_NAME.name,
+            class_name,
+            Authorizer,  # type: ignore[type-abstract]
+            f"{_ACL_AUTHORIZERS[0]} is Kafka's own, ",
+        )
     authorizer.configure(configs)
     return authorizer
-
-
-def _instance_of(class_name: str) -> Authorizer:
-    """Return an instance of a class of the user's own. Raises ConfigError."""
-    module_name, _, name = class_name.rpartition(".")
-    try:
-        kind = getattr(importlib.import_module(module_name), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(
-            f"{table.AUTHORIZER_CLASS_NAME}: {class_name!r} cannot be imported ({error}); "
-            f"{_ACL_AUTHORIZERS[0]} is Kafka's own, others are PACKAGE.MODULE.CLASS"
-        ) from error
-    if not (isinstance(kind, type) and issubclass(kind, Authorizer)):
-        raise ConfigError(
-            f"{table.AUTHORIZER_CLASS_NAME}: {class_name!r} is no subclass of "
-            f"{Authorizer.__module__}.{Authorizer.__qualname__}"
-        )
-    return kind()

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from ctrlchan.broker.log.manager import read_identity
 from ctrlchan.config import table
-from ctrlchan.config.names import names_without_effect
+from ctrlchan.config.names import names_own_classes, names_without_effect
 from ctrlchan.config.properties_file import PropertiesFile
 from ctrlchan.errors import ConfigError
 from ctrlchan.server.listener_settings import listener_settings
@@ -66,7 +66,9 @@ def read_broker_properties(
     zookeeper = file.value(table.ZOOKEEPER_CONNECT.name)
     if zookeeper is not None:
         check_servers(zookeeper)
-    without_effect = names_without_effect(file.entries)
+    # A class of the user's own may have any settings.
+    has_own_classes = names_own_classes({name: entry.value for name, entry in file.entries.items()})
+    without_effect = [] if has_own_classes else names_without_effect(file.entries)
     settings["configs"] = {
         key: value
         for key in file.entries

@@ -28,14 +28,15 @@ _STORES: Final[tuple[Setting[Any], ...]] = (
 )  # fmt: skip
 #: The other ones of ``DynamicListenerConfig`` that the table has a row for.
 _OF_LISTENERS: Final[tuple[Setting[Any], ...]] = (
-    table.SASL_ENABLED_MECHANISMS, table.SASL_JAAS_CONFIG, table.SASL_KERBEROS_SERVICE_NAME,
-    table.SASL_MECHANISM_INTER_BROKER_PROTOCOL, table.SSL_CIPHER_SUITES, table.SSL_CLIENT_AUTH,
-    table.SSL_ENABLED_PROTOCOLS, table.SSL_ENDPOINT_IDENTIFICATION_ALGORITHM,
+    table.PRINCIPAL_BUILDER_CLASS, table.SASL_ENABLED_MECHANISMS, table.SASL_JAAS_CONFIG,
+    table.SASL_KERBEROS_SERVICE_NAME, table.SASL_MECHANISM_INTER_BROKER_PROTOCOL,
+    table.SSL_CIPHER_SUITES, table.SSL_CLIENT_AUTH, table.SSL_ENABLED_PROTOCOLS,
+    table.SSL_ENDPOINT_IDENTIFICATION_ALGORITHM,
 )  # fmt: skip
 #: And those that nothing here acts on: brokers keep and describe them.
 _WITHOUT_ROW: Final[tuple[Setting[Any], ...]] = (
     *(Setting(name, STRING) for name in (
-        "principal.builder.class", "sasl.kerberos.kinit.cmd", "ssl.engine.factory.class",
+        "sasl.kerberos.kinit.cmd", "ssl.engine.factory.class",
         "ssl.keymanager.algorithm", "ssl.protocol", "ssl.provider", "ssl.secure.random.implementation",
         "ssl.trustmanager.algorithm",
     )),

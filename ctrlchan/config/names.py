@@ -8,7 +8,7 @@ from typing import Final
 from ctrlchan.config import table
 from ctrlchan.errors import ConfigError
 
-__all__ = ["check_arguments", "names_without_effect", "nearest_name"]
+__all__ = ["check_arguments", "names_own_classes", "names_without_effect", "nearest_name"]
 
 #: Settings that are arguments of ``EmbeddedBroker`` and ``EmbeddedCluster``.
 _ARGUMENTS: Final[Mapping[str, str]] = {
@@ -25,6 +25,9 @@ _ARGUMENTS: Final[Mapping[str, str]] = {
 _OF_LISTENERS: Final = (table.MAX_CONNECTIONS.name, table.MAX_CONNECTION_CREATION_RATE.name)
 
 
+_KAFKA_PACKAGES: Final = ("kafka.", "org.apache.kafka.")
+
+
 def names_without_effect(names: Iterable[str]) -> list[str]:
     """Return the names that a broker does not take, because nothing reads or shows them."""
     return [name for name in names if not _has_effect(name)]
@@ -34,6 +37,16 @@ def _has_effect(name: str) -> bool:
     if name in table.BROKERS or name in table.UNSHOWN or table.secures_listener(name):
         return True
     return table.without_listener(name) in _OF_LISTENERS
+
+
+def names_own_classes(settings: Mapping[str, str]) -> bool:
+    """Return whether the authorizer or a principal builder is a class of the user's own, not Kafka's."""
+    return any(
+        value.strip() and not value.strip().startswith(_KAFKA_PACKAGES)
+        for name, value in settings.items()
+        if name == table.AUTHORIZER_CLASS_NAME.name
+        or f".{name}".endswith(f".{table.PRINCIPAL_BUILDER_CLASS}")
+    )
 
 
 def nearest_name(name: str, likeness: float = 0.0) -> str | None:

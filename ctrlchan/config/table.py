@@ -441,6 +441,11 @@ ZOOKEEPER_CONNECTION_TIMEOUT_MS = _controller("zookeeper.connection.timeout.ms",
 CONNECTIONS_MAX_REAUTH_MS = _security("connections.max.reauth.ms", LONG, "0")
 #: In Kafka a system property of Java: the JAAS file.
 JAVA_SECURITY_AUTH_LOGIN_CONFIG = _security("java.security.auth.login.config", STRING, per_listener=False)
+PRINCIPAL_BUILDER_CLASS = _security(
+    "principal.builder.class",
+    STRING,
+    "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
+)
 SASL_ENABLED_MECHANISMS = _security("sasl.enabled.mechanisms", LIST, "GSSAPI")
 SASL_JAAS_CONFIG = _security("sasl.jaas.config", PASSWORD)
 SASL_MECHANISM_INTER_BROKER_PROTOCOL = _security(

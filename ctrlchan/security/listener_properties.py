@@ -13,6 +13,7 @@ from ctrlchan.security.ciphers import openssl_suites
 from ctrlchan.security.jaas import parse_jaas_config, read_jaas_file
 from ctrlchan.security.listener_security import ClientAuth, ListenerSecurity
 from ctrlchan.security.principal_rules import DEFAULT_RULES, PrincipalRules
+from ctrlchan.security.principals import PrincipalBuilder, make_principal_builder
 from ctrlchan.security.settings import TlsSettings
 from ctrlchan.security.stores import STORE_TYPES
 from ctrlchan.security.token_settings import SignedTokenSettings
@@ -57,6 +58,14 @@ class ListenerProperties:
     def own_value(self, key: str) -> str | None:
         """Return the value for the listener alone."""
         return self._file.value(self._prefix + key)
+
+    def all(self) -> dict[str, str]:
+        """Return all entries of the file as the listener has them: its own ones without their prefix."""
+        entries = {key: value for key in self._file.entries if (value := self._file.value(key)) is not None}
+        own = {
+            key.removeprefix(self._prefix): entries[key] for key in entries if key.startswith(self._prefix)
+        }
+        return entries | own
 
     def value_of_mechanism(self, setting: Setting[_T], mechanism: str) -> _T | None:
         """Return the value for a mechanism, else the one for all, each for the listener first.
@@ -176,9 +185,10 @@ class ListenerProperties:
 def listener_security(properties: ListenerProperties, protocol: SecurityProtocol) -> ListenerSecurity:
     """Return the security of a listener. Raises ConfigError with file, line and key.
 
-    Keys: ``ssl.*``, ``ssl.client.auth``, ``sasl.enabled.mechanisms``, ``connections.max.reauth.ms``, the
-    users of PLAIN (``plain.sasl.jaas.config`` with ``user_<name>="<password>"``), and how tokens of
-    OAUTHBEARER are validated (``oauthbearer.sasl.jaas.config``), each with the listener's prefix first.
+    Keys: ``principal.builder.class``, ``ssl.*``, ``ssl.client.auth``, ``sasl.enabled.mechanisms``,
+    ``connections.max.reauth.ms``, the users of PLAIN (``plain.sasl.jaas.config`` with
+    ``user_<name>="<password>"``), and how tokens of OAUTHBEARER are validated
+    (``oauthbearer.sasl.jaas.config``), each with the listener's prefix first.
     """
     tls = properties.tls() if protocol.has_tls else None
     mechanisms: tuple[str, ...] = ()
@@ -213,7 +223,8 @@ def listener_security(properties: ListenerProperties, protocol: SecurityProtocol
         return ListenerSecurity(
             tls=tls,
             client_auth=client_auth,
-            principal_rules=_principal_rules(properties),
+            principal_rules=_principal_rules(properties) if protocol.has_tls else DEFAULT_RULES,
+            principal_builder=_principal_builder(properties),
             mechanisms=mechanisms,
             users=users,
             token_options=token_options,
@@ -247,6 +258,16 @@ def _principal_rules(properties: ListenerProperties) -> PrincipalRules:
         return DEFAULT_RULES
     try:
         return PrincipalRules(text)
+    except ConfigError as problem:
+        properties.refuse(key, str(problem))
+
+
+def _principal_builder(properties: ListenerProperties) -> PrincipalBuilder | None:
+    key = table.PRINCIPAL_BUILDER_CLASS.name
+    if properties.value(key) is None:
+        return None
+    try:
+        return make_principal_builder(properties.all())
     except ConfigError as problem:
         properties.refuse(key, str(problem))
 

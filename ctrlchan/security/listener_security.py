@@ -10,6 +10,7 @@ from typing import Final
 from ctrlchan.errors import ConfigError
 from ctrlchan.protocol import SecurityProtocol
 from ctrlchan.security.principal_rules import DEFAULT_RULES, PrincipalRules
+from ctrlchan.security.principals import PrincipalBuilder
 from ctrlchan.security.settings import MECHANISMS, OAUTHBEARER, TlsSettings
 from ctrlchan.security.token_settings import SignedTokenSettings
 
@@ -34,6 +35,8 @@ class ListenerSecurity:
     - ``client_auth`` (``none``): whether clients must show a certificate (``ssl.client.auth``).
     - ``principal_rules`` (``DEFAULT``): the user's name for that in a client's certificate
       (``ssl.principal.mapping.rules``).
+    - ``principal_builder`` (Kafka's own): makes the principals of those who connect
+      (``principal.builder.class``). Of brokers that store records.
     - ``mechanisms`` (none): of SASL, a part of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER
       (``sasl.enabled.mechanisms``). A controller has no OAUTHBEARER.
     - ``users`` (none): user name -> password (the ``user_…`` options of ``PlainLoginModule``). SCRAM finds
@@ -48,6 +51,7 @@ class ListenerSecurity:
     tls: TlsSettings | None = None
     client_auth: ClientAuth = ClientAuth.NONE
     principal_rules: PrincipalRules = DEFAULT_RULES
+    principal_builder: PrincipalBuilder | None = None
     mechanisms: tuple[str, ...] = ()
     users: Mapping[str, str] = field(default_factory=dict, repr=False)
     token_options: Mapping[str, str] | None = field(default=None, repr=False)

@@ -434,6 +434,8 @@ cdef struct Acceptor:
     SSL_CTX* tls
     # Whether certificates name peers
     bint names_peers
+    # Whether a handler thread names every peer, also one without a certificate
+    bint names_all
     int poller
     int waker[2]
     # What the poller watches at the listener

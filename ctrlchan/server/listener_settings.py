@@ -63,9 +63,9 @@ def listener_settings(file: PropertiesFile, default: str | None = None) -> dict[
 
 
 def _security(file: PropertiesFile, endpoint: Endpoint) -> ListenerSecurity | None:
-    if endpoint.security_protocol is SecurityProtocol.PLAINTEXT:
-        return None
     security = listener_security(ListenerProperties(file, endpoint.listener), endpoint.security_protocol)
+    if security == ListenerSecurity():
+        return None
     try:
         security.check(endpoint.listener, endpoint.security_protocol)
     except ConfigError as problem:

@@ -3,32 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, NamedTuple
 
+from ctrlchan.security.principals import ANONYMOUS, Principal
 from ctrlchan.state import SecurityProtocol
 from ctrlchan.state.brokers import format_host_port
 from ctrlchan.text import printable
 
 __all__ = ["ANONYMOUS", "Principal", "RequestContext"]
-
-
-class Principal(NamedTuple):
-    """Who a peer is, as ACLs and quotas name him: ``User:alice``."""
-
-    type: str
-    name: str
-
-    def __str__(self) -> str:
-        return f"{self.type}:{self.name}"
-
-    @classmethod
-    def user(cls, name: str) -> Principal:
-        """Return the principal of a user."""
-        return cls("User", name)
-
-
-#: Who has not authenticated himself.
-ANONYMOUS: Final = Principal.user("ANONYMOUS")
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,17 +17,16 @@ from functools import partial
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from ctrlchan.config import table
 from ctrlchan.errors import ConfigError
 from ctrlchan.protocol import SecurityProtocol
 from ctrlchan.rate_limit import LogRateLimit
-from ctrlchan.security.distinguished_names import MalformedName, java_name
 from ctrlchan.security.listener_security import ListenerSecurity
 from ctrlchan.server._connection_quotas import ConnectionQuotas
 from ctrlchan.server._openssl import TlsContext, why_tls_failed
 from ctrlchan.server._processor import EventKind, HotHandler, NetworkThreads, TakenRequest
 from ctrlchan.server.asyncio_server import cannot_listen
 from ctrlchan.server.request_context import Principal, RequestContext
+from ctrlchan.server.security.peer_names import PeerNames
 from ctrlchan.server.security.sasl_server import SaslListener, SaslServer
 from ctrlchan.text import printable
 
@@ -219,6 +218,7 @@ class SocketServer:
         self.quotas = quotas or ConnectionQuotas(len(listeners))
         self.quotas.limit(*self._limits(settings))
         self.quotas.limit_ips(settings.max_connections_per_ip, _overrides(settings))
+        names = [PeerNames(one.name, one.security_protocol, one.security) for one in listeners]
         sockets: list[socket.socket] = []
         try:
             for listener in listeners:
@@ -239,8 +239,12 @@ class SocketServer:
                 quotas=self.quotas,
                 security_protocols=[listener.security_protocol for listener in listeners],
                 contexts=contexts,
-                namers=[_namer(listener) for listener in listeners],
-                authenticators=[_authenticator(sasl.get(listener.name)) for listener in listeners],
+                namers=[_namer(one, named) for one, named in zip(listeners, names, strict=True)],
+                names_all=[one.security.principal_builder is not None for one in listeners],
+                authenticators=[
+                    _authenticator(sasl.get(one.name), named)
+                    for one, named in zip(listeners, names, strict=True)
+                ],
                 max_unauthenticated_bytes=settings.sasl_server_max_receive_size,
                 authentication_ms=AUTHENTICATION_MS if idle_ms < 0 else min(idle_ms, AUTHENTICATION_MS),
                 refusal_ms=settings.connection_failed_authentication_delay_ms,
@@ -324,9 +328,17 @@ class SocketServer:
         return [ProcessorCounters(*row) for row in processors], [AcceptorCounters(*row) for row in acceptors]
 
 
-def _authenticator(listener: SaslListener | None) -> Callable[[RequestContext], SaslServer] | None:
+def _authenticator(
+    sasl: SaslListener | None, names: PeerNames
+) -> Callable[[RequestContext, bytes], SaslServer] | None:
     """Return what makes the authenticator of a connection, or None if nobody has to authenticate himself."""
-    return None if listener is None else lambda _: SaslServer(listener)
+    if sasl is None:
+        return None
+
+    def make(context: RequestContext, subject: bytes) -> SaslServer:
+        return SaslServer(sasl, partial(names.name, subject, context.client_host, context.client_port))
+
+    return make
 
 
 def _tls_context(listener: Listener) -> TlsContext | None:
@@ -341,33 +353,13 @@ def _tls_context(listener: Listener) -> TlsContext | None:
     return context
 
 
-def _namer(listener: Listener) -> Callable[[bytes, str, int], Principal | None] | None:
-    """Return what makes a principal of the name in a client's certificate. With SASL that names nobody."""
-    if listener.security_protocol is not SecurityProtocol.SSL:
-        return None
-    return partial(_name_peer, listener, LogRateLimit())
+def _namer(listener: Listener, names: PeerNames) -> Callable[[bytes, str, int], Principal | None] | None:
+    """Return what makes a principal of the name in a peer's certificate and its address.
 
-
-def _name_peer(
-    listener: Listener, limit: LogRateLimit, subject: bytes, host: str, port: int
-) -> Principal | None:
-    """Return the principal of a peer; None, with a line in the log, if he gets none."""
-    try:
-        name = java_name(subject)
-    except MalformedName as problem:
-        name, user, reason = subject.hex(), None, str(problem)
-    else:
-        user = listener.security.principal_rules.user_of(name)
-        reason = f"no rule of {table.SSL_PRINCIPAL_MAPPING_RULES} matches it"
-    if user is None:
-        suffix = limit.admit(0, time.monotonic_ns())
-        if suffix is not None:
-            logger.warning(
-                "closing the connection of %s:%d on listener %s: its certificate's name %s: %s%s",
-                host, port, listener.name, printable(name), reason, suffix,
-            )  # fmt: skip
-        return None
-    return Principal.user(user)
+    None: everybody is ANONYMOUS until SASL names him.
+    """
+    has_builder = listener.security.principal_builder is not None
+    return names.name if has_builder or listener.security_protocol is SecurityProtocol.SSL else None
 
 
 def _cause(size: int) -> str:

@@ -13,11 +13,13 @@ class path, and the tests stay as they are:
   for it. The ZooKeeper is a real one, in the JVM of the test, so ``zkClient`` and ``adminZkClient`` of the
   tests are real, too. What a test reads of a broker's inside (who leads, topic ids, active producers) is
   answered from what the broker answers to clients. Everything else inside throws, and the test counts as
-  "cannot".
+  "cannot". A broker with security has one more listener, HARNESS, for these questions; who connects there is
+  a super user. A JAAS file of the test is passed to the processes as ``java.security.auth.login.config``.
 - ``harness/java/kafka/testkit/KafkaClusterTestKit.java``: the cluster of Connect's and MirrorMaker's tests,
   of such brokers. Streams' embedded cluster makes its brokers with ``KafkaServer`` by itself.
 - ``harness/java/ctrlchan/``: starts processes; leaves out the invocations that need KRaft; writes the
-  results.
+  results; lets principal builders of the tests name the peers of our brokers (``Principals.java``, asked by
+  ``principals.py``).
 - ``fork_server.py``: the parent of all brokers and controllers. It has imported everything before it forks.
 
 ``build.py`` fetches the jars and compiles the harness, ``runs.py`` runs a class in a JVM of its own,

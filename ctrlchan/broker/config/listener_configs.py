@@ -35,8 +35,6 @@ def security_protocols(configs: Mapping[str, str], listeners: Iterable[str]) -> 
 
 def security_of(configs: Mapping[str, str], listener: str, protocol: SecurityProtocol) -> ListenerSecurity:
     """Return the security of one listener. Raises ConfigError, naming the key."""
-    if protocol is SecurityProtocol.PLAINTEXT:
-        return ListenerSecurity()
     security = listener_security(ListenerProperties(PropertiesFile.read(configs), listener), protocol)
     security.check(listener, protocol)
     return security

@@ -161,7 +161,8 @@ cdef class NetworkThreads:
     ``idle_ns``: -1 for never. ``quotas``: the limits of connections, None for no limits.
     ``security_protocols``, ``contexts``: of the listeners, their TlsContexts or None; empty: PLAINTEXT. ``namers``: for each
     listener, what returns the Principal of a peer for the name in its certificate (DER), its address and its port, or None
-    if the peer is refused; without a namer certificates name nobody. ``authenticators``: for each listener, what makes the
+    if the peer is refused; without a namer certificates name nobody. ``names_all``: for each listener,
+    whether the namer names peers without certificates, too (the name is empty then). ``authenticators``: for each listener, what makes the
     authenticator of a connection of its RequestContext, or None where nobody has to authenticate himself; empty: nowhere.
     ``authentication_ms``: how long a peer may take. ``refusal_ms``: how long the answer to one that is refused waits.
     ``clock``, ``poller``: None for those of the operating system.
@@ -169,7 +170,7 @@ cdef class NetworkThreads:
 
     def __cinit__(self, list listeners, HotHandler hot=None, *, int processors, int64_t max_request_bytes,
                   int64_t queue_capacity, int64_t idle_ns, int send_buffer, ConnectionQuotas quotas=None,
-                  security_protocols=(), contexts=(), namers=(), authenticators=(),
+                  security_protocols=(), contexts=(), namers=(), names_all=(), authenticators=(),
                   int64_t max_unauthenticated_bytes=524288, int64_t authentication_ms=30000, int64_t refusal_ms=100,
                   Clock clock=None, Poller poller=None):
         cdef Network* network
@@ -214,6 +215,7 @@ cdef class NetworkThreads:
             network.acceptors[i].processor_count = processors
             network.acceptors[i].authenticates = self.authenticators[i] is not None
             network.acceptors[i].names_peers = self.namers[i] is not None
+            network.acceptors[i].names_all = i < len(names_all) and names_all[i]
             if contexts and contexts[i] is not None:
                 self.use_context(i, contexts[i])
 
@@ -500,7 +502,7 @@ cdef TakenRequest request_of(NetworkThreads threads, Connection* c):
                 c.user = threads.number_user(request.context)
         if c.is_unknown:
             c.is_unknown = False
-            if threads.hot is not None:
+            if threads.hot is not None and c.stage == OPEN:
                 with nogil:
                     give_answer(c, AGAIN, NULL, 0)
                 return None
@@ -520,15 +522,18 @@ cdef object context_of(NetworkThreads threads, Connection* c):
     if c.context == NULL or (<object>c.context).connection_id != c.number:
         host, port = peer_of(&c.peer)
         principal = ANONYMOUS
+        maker = threads.authenticators[c.listener]
+        namer = threads.namers[c.listener]
+        subject = b""
         if c.subject != NULL:
             subject = PyBytes_FromStringAndSize(<const char*>c.subject, c.subject_size)
-            principal = threads.namers[c.listener](subject, host, port)
+        if namer is not None and maker is None:
+            principal = namer(subject, host, port)
             if principal is None:
                 return None
         protocol = threads.security_protocols[c.listener]
         context = RequestContext(threads.listener_names[c.listener], protocol, host, port, c.number, principal)
-        maker = threads.authenticators[c.listener]
-        authenticator = None if maker is None else maker(context)
+        authenticator = None if maker is None else maker(context, subject)
         Py_INCREF(context)
         Py_INCREF(authenticator)
         Py_XDECREF(c.context)

@@ -11,6 +11,8 @@ cdef void begin_session(Connection* c) noexcept nogil:
     c.renewed_ns = p.now - RENEWAL_PAUSE_NS
     if c.stage != OPEN:
         limit_authentication(c)
+    elif p.network.acceptors[c.listener].names_all:
+        c.is_unknown = True
 
 
 cdef void limit_authentication(Connection* c) noexcept nogil:

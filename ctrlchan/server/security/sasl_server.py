@@ -24,10 +24,10 @@ from typing import Final
 from ctrlchan._codec import decode_request_header, encode_response_header
 from ctrlchan.errors import DecodeError, ErrorCode, ProtocolError
 from ctrlchan.field_reader import FieldReader, compact
+from ctrlchan.security.principals import ANONYMOUS, Principal
 from ctrlchan.server.api import Buffers
 from ctrlchan.server.api_names import api_name
 from ctrlchan.server.apis.api_versions import is_software
-from ctrlchan.server.request_context import ANONYMOUS, Principal
 from ctrlchan.server.security.mechanism import (
     MECHANISMS,
     AuthenticationFailed,
@@ -122,13 +122,16 @@ class _State(Enum):
 class SaslServer:
     """An ``Authenticator``: authenticates the peer of one connection, and again when it renews its session.
 
-    ``receive`` is called by one thread at a time.
+    ``receive`` is called by one thread at a time. ``build``: user name → principal; None: he is refused.
     """
 
-    def __init__(self, listener: SaslListener) -> None:
+    def __init__(
+        self, listener: SaslListener, build: Callable[[str], Principal | None] = Principal.user
+    ) -> None:
         self.principal = ANONYMOUS
         #: Whether the peer has logged in with a delegation token.
         self.by_token = False
+        self._build = build
         #: How long the session lasts that has just begun, in milliseconds; None: for ever.
         self.session_ms: int | None = None
         #: Whether the client knows how long the session lasts.
@@ -261,7 +264,9 @@ class SaslServer:
         return answer
 
     def _complete(self, exchange: Mechanism) -> None:
-        principal = Principal.user(exchange.username)
+        principal = self._build(exchange.username)
+        if principal is None:
+            raise InvalidCredentialsError("there is no principal for the user")
         if self.renews and principal != self.principal:
             raise RefusedError(
                 "Cannot change principals during re-authentication from "

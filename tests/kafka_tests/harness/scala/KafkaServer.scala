@@ -1,11 +1,11 @@
 package kafka.server
 
-import ctrlchan.ForkedProcess
-import java.io.{File, FileOutputStream, IOException}
+import ctrlchan.{ForkedProcess, Principals}
+import java.io.{File, FileOutputStream, IOException, StringReader, StringWriter}
 import java.nio.file.Files
 import java.time.Duration
 import java.util.{Collections, Properties}
-import java.util.concurrent.ConcurrentHashMap
+import java.util.concurrent.{CompletableFuture, ConcurrentHashMap}
 import scala.jdk.CollectionConverters._
 import scala.reflect.ClassTag
 import com.fasterxml.jackson.databind.ObjectMapper
@@ -15,10 +15,12 @@ import kafka.coordinator.transaction.TransactionCoordinator
 import kafka.log.{LogManager, UnifiedLog}
 import kafka.network.SocketServer
 import kafka.server.metadata.ZkMetadataCache
-import kafka.zk.KafkaZkClient
+import kafka.zk.{AdminZkClient, KafkaZkClient}
 import org.apache.kafka.common.{TopicPartition, Uuid}
+import org.apache.kafka.common.acl.{AclBinding, AclBindingFilter}
 import org.apache.kafka.common.config.types.Password
-import org.apache.kafka.common.message.DescribeProducersRequestData
+import org.apache.kafka.common.errors.ApiException
+import org.apache.kafka.common.message.{CreateAclsRequestData, DeleteAclsRequestData, DescribeProducersRequestData}
 import org.apache.kafka.common.message.ProduceRequestData
 import org.apache.kafka.common.message.ProduceRequestData.{PartitionProduceData, TopicProduceData, TopicProduceDataCollection}
 import org.apache.kafka.common.message.ListOffsetsRequestData.{ListOffsetsPartition, ListOffsetsTopic}
@@ -28,10 +30,16 @@ import org.apache.kafka.common.network.ListenerName
 import org.apache.kafka.common.protocol.Errors
 import org.apache.kafka.common.record.MemoryRecords
 import org.apache.kafka.common.requests._
+import org.apache.kafka.common.security.JaasUtils
 import org.apache.kafka.common.security.auth.SecurityProtocol
-import org.apache.kafka.common.utils.Time
+import org.apache.kafka.common.security.authenticator.CredentialCache
+import org.apache.kafka.common.security.scram.ScramCredential
+import org.apache.kafka.common.security.scram.internals.ScramCredentialUtils
+import org.apache.kafka.common.utils.{Sanitizer, Time}
 import org.apache.kafka.coordinator.group.GroupCoordinator
 import org.apache.kafka.metadata.BrokerState
+import org.apache.kafka.security.CredentialProvider
+import org.apache.kafka.server.authorizer.{AclCreateResult, AclDeleteResult, Authorizer}
 import org.apache.kafka.server.common.MetadataVersion
 import org.apache.kafka.server.metrics.KafkaYammerMetrics
 import org.apache.kafka.storage.internals.log.{LogAppendInfo, LogConfig, LogSegment, ProducerStateEntry, ProducerStateManager}
@@ -41,6 +49,12 @@ import org.mockito.invocation.InvocationOnMock
 import org.mockito.stubbing.Answer
 
 object KafkaServer {
+  /** Of each broker with security, for requests of this class. */
+  private val OwnListener = "HARNESS"
+  /** Of the JVM of a Kafka broker; keys of ours. */
+  private val SystemProperties = Seq(
+    "java.security.auth.login.config", "zookeeper.sasl.client", "zookeeper.sasl.clientconfig")
+
   val MIN_INCREMENTAL_FETCH_SESSION_EVICTION_MS: Long = 120000
 
   def zkClientConfigFromKafkaConfig(config: KafkaConfig, forceZkSslClientEnable: Boolean = false): ZKClientConfig =
@@ -60,6 +74,8 @@ class KafkaServer(
   threadNamePrefix: Option[String] = None,
   enableForwarding: Boolean = false
 ) extends KafkaBroker with Server {
+  import KafkaServer.{OwnListener, SystemProperties}
+
   private val file = File.createTempFile("broker", ".properties")
   private var process: Option[ForkedProcess] = None
   private var ports: Map[String, Int] = Map.empty
@@ -72,7 +88,7 @@ class KafkaServer(
   def zkClient: KafkaZkClient = synchronized {
     if (openZkClient.isEmpty)
       openZkClient = Some(KafkaZkClient(
-        config.zkConnect, false, 15000, 10000, 10, Time.SYSTEM, "ctrlchan", new ZKClientConfig,
+        config.zkConnect, JaasUtils.isZkSaslEnabled, 15000, 10000, 10, Time.SYSTEM, "ctrlchan", new ZKClientConfig,
         enableEntityConfigControllerCheck = false))
     openZkClient.get
   }
@@ -113,6 +129,8 @@ class KafkaServer(
     config.originals.forEach {
       case (_, null) => ()
       case (name, password: Password) => properties.put(name, password.value)
+      case (name, list: java.util.List[_]) => properties.put(name, list.asScala.mkString(","))
+      case (name, kind: Class[_]) => properties.put(name, kind.getName)
       case (name, value) => properties.put(name, value.toString)
     }
     properties.put("broker.id", config.brokerId.toString)
@@ -120,8 +138,41 @@ class KafkaServer(
     // The tests' own default is what Kafka 3.9 tries for 4.0.
     if (config.interBrokerProtocolVersion.isAtLeast(MetadataVersion.IBP_4_0_IV0))
       properties.remove("inter.broker.protocol.version")
+    if (isSecured) addOwnListener(properties)
     if (ports.nonEmpty) properties.put("listeners", ports.map { case (name, port) => s"$name://localhost:$port" }.mkString(","))
+    askTestsForPrincipals(properties)
+    SystemProperties.foreach(name => Option(System.getProperty(name)).foreach(properties.put(name, _)))
     properties
+  }
+
+  /** Where requests of this class would have to authenticate themselves, or would be refused. */
+  private val isSecured: Boolean =
+    config.interBrokerSecurityProtocol != SecurityProtocol.PLAINTEXT || hasAuthorizer
+
+  private def hasAuthorizer: Boolean = config.originals.getOrDefault("authorizer.class.name", "").toString.nonEmpty
+
+  /** A principal builder of Java is a class of the test: the broker asks this JVM. */
+  private def askTestsForPrincipals(properties: Properties): Unit =
+    properties.stringPropertyNames.asScala.filter(_.endsWith("principal.builder.class")).foreach { name =>
+      val builder = properties.getProperty(name)
+      if (!builder.startsWith("tests.kafka_tests.")) {
+        properties.put(name, "tests.kafka_tests.principals.OfTest")
+        properties.put(name.stripSuffix("principal.builder.class") + "ctrlchan.tests.principal.builder.class", builder)
+        properties.put("ctrlchan.tests.principals", Principals.path)
+      }
+    }
+
+  /** A listener without security for the requests of this class; its peers are a super user. */
+  private def addOwnListener(properties: Properties): Unit = {
+    val protocols = config.effectiveListenerSecurityProtocolMap.map { case (name, protocol) => s"${name.value}:$protocol" }
+    properties.put("listener.security.protocol.map", (protocols.toSeq :+ s"$OwnListener:PLAINTEXT").mkString(","))
+    for (name <- Seq("listeners", "advertised.listeners"); listeners <- Option(properties.getProperty(name)))
+      properties.put(name, s"$listeners,$OwnListener://localhost:0")
+    if (hasAuthorizer) {
+      properties.put(s"listener.name.${OwnListener.toLowerCase}.principal.builder.class", "tests.kafka_tests.principals.Harness")
+      val superUsers = Option(properties.getProperty("super.users")).filter(_.nonEmpty).toSeq :+ "User:harness"
+      properties.put("super.users", superUsers.mkString(";"))
+    }
   }
 
   /** Some tests have relative ones: relative to the folder of the test's JVM. */
@@ -131,7 +182,7 @@ class KafkaServer(
 
   def boundPort(listenerName: ListenerName): Int = ports(listenerName.value)
 
-  def advertisedListeners: scala.collection.Seq[EndPoint] = ports.map { case (name, port) =>
+  def advertisedListeners: scala.collection.Seq[EndPoint] = ports.filter(_._1 != OwnListener).map { case (name, port) =>
     val listener = new ListenerName(name)
     val protocol = config.effectiveListenerSecurityProtocolMap.getOrElse(listener, SecurityProtocol.PLAINTEXT)
     new EndPoint("localhost", port, listener, protocol)
@@ -182,7 +233,8 @@ class KafkaServer(
   }
 
   private def ask[T <: AbstractResponse](request: AbstractRequest)(implicit tag: ClassTag[T]): T =
-    IntegrationTestUtils.connectAndReceive[T](request, socketServer, config.interBrokerListenerName)
+    IntegrationTestUtils.connectAndReceive[T](
+      request, socketServer, if (isSecured) new ListenerName(OwnListener) else config.interBrokerListenerName)
 
   lazy val dataPlaneRequestProcessor: KafkaApis = Inside.of[KafkaApis] {
     case ("metadataCache", _) => metadataCache
@@ -296,6 +348,43 @@ class KafkaServer(
     }.toMap.asJava
   }
 
+  // -- its security
+
+  /** The ACLs as the broker answers them. */
+  lazy val authorizer: Option[Authorizer] = if (!hasAuthorizer) None else Some(Inside.of[Authorizer] {
+    case ("acls", Seq(filter: AclBindingFilter)) =>
+      val answer = ask[DescribeAclsResponse](new DescribeAclsRequest.Builder(filter).build())
+      answer.error.exception match { case null => (); case refused => throw refused }
+      DescribeAclsResponse.aclBindings(answer.acls)
+    case ("createAcls", Seq(_, bindings: java.util.List[AclBinding @unchecked])) =>
+      val creations = bindings.asScala.map(CreateAclsRequest.aclCreation).asJava
+      val request = new CreateAclsRequest.Builder(new CreateAclsRequestData().setCreations(creations)).build()
+      ask[CreateAclsResponse](request).results.asScala.map { result =>
+        CompletableFuture.completedStage(problemOf(result.errorCode, result.errorMessage).map(new AclCreateResult(_)).getOrElse(AclCreateResult.SUCCESS))
+      }.asJava
+    case ("deleteAcls", Seq(_, filters: java.util.List[AclBindingFilter @unchecked])) =>
+      val wanted = filters.asScala.map(DeleteAclsRequest.deleteAclsFilter).asJava
+      val request = new DeleteAclsRequest.Builder(new DeleteAclsRequestData().setFilters(wanted)).build()
+      ask[DeleteAclsResponse](request).filterResults.asScala.map { result =>
+        problemOf(result.errorCode, result.errorMessage).foreach(throw _)
+        val deleted = result.matchingAcls.asScala.map(one => new AclDeleteResult.AclBindingDeleteResult(DeleteAclsResponse.aclBinding(one)))
+        CompletableFuture.completedStage(new AclDeleteResult(deleted.asJava))
+      }.asJava
+  })
+
+  private def problemOf(code: Short, message: String): Option[ApiException] = Option(Errors.forCode(code).exception(message))
+
+  /** SCRAM users are those in ZooKeeper. */
+  lazy val credentialProvider: CredentialProvider = Inside.of[CredentialProvider] {
+    case ("credentialCache", _) => Inside.of[CredentialCache] {
+      case ("cache", Seq(mechanism: String, _)) => Inside.of[CredentialCache.Cache[ScramCredential]] {
+        case ("get", Seq(user: String)) =>
+          val configs = new AdminZkClient(zkClient).fetchEntityConfig("users", Sanitizer.sanitize(user))
+          Option(configs.getProperty(mechanism)).map(ScramCredentialUtils.credentialFromString).orNull
+      }
+    }
+  }
+
   // -- its coordinators: only the settings of the topics
 
   lazy val groupCoordinator: GroupCoordinator = Inside.of[GroupCoordinator] {
@@ -313,13 +402,11 @@ class KafkaServer(
 
   val metrics = new Metrics()
   val kafkaYammerMetrics: KafkaYammerMetrics = KafkaYammerMetrics.INSTANCE
-  def authorizer = None
   def remoteLogManagerOpt = None
   def dataPlaneRequestHandlerPool = Inside.no("dataPlaneRequestHandlerPool")
   def kafkaScheduler = Inside.no("kafkaScheduler")
   def quotaManagers = Inside.no("quotaManagers")
   def brokerTopicStats = Inside.no("brokerTopicStats")
-  def credentialProvider = Inside.no("credentialProvider")
   def clientToControllerChannelManager = Inside.no("clientToControllerChannelManager")
   def tokenCache = Inside.no("tokenCache")
 }
@@ -366,11 +453,23 @@ object Controllers {
     if (controller.brokers > 0) controller else { controller.process.stop(END); null }
   })
 
+  /** The controller has no principal builders: brokers are anonymous to it. Principals that they forward are those of tests. */
+  private def withAnonymousAsSuperUser(settings: String): String = {
+    val properties = new Properties
+    properties.load(new StringReader(settings))
+    val superUsers = Option(properties.getProperty("super.users")).filter(_.nonEmpty).toSeq :+ "User:ANONYMOUS"
+    properties.put("super.users", superUsers.mkString(";"))
+    val written = new StringWriter
+    properties.store(written, null)
+    written.toString
+  }
+
   private def start(zookeeper: String, properties: File): ForkedProcess = {
     val log = properties.toPath.resolveSibling(properties.getName + ".controller.log")
     // Its own copy: the broker's file changes when it starts again.
-    val copy = Files.copy(properties.toPath, properties.toPath.resolveSibling(properties.getName + ".controller"),
-      java.nio.file.StandardCopyOption.REPLACE_EXISTING)
+    val copy = properties.toPath.resolveSibling(properties.getName + ".controller")
+    val settings = Files.readString(properties.toPath)
+    Files.writeString(copy, if (settings.contains("principal.builder.class")) withAnonymousAsSuperUser(settings) else settings)
     val process = ForkedProcess.start(List(
       "-v", "controller", "--zookeeper", zookeeper, "--config", copy.toString, "--id", ID.toString,
       "--listen", addresses.getOrDefault(zookeeper, "127.0.0.1:0")).asJava, log)

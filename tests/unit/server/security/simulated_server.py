@@ -33,7 +33,7 @@ class SimulatedServer:
             "queue_capacity": 500,
             "idle_ns": 600 * 10**9,
             "send_buffer": -1,
-            "authenticators": [None if listener is None else lambda _: SaslServer(listener)],
+            "authenticators": [None if listener is None else lambda *_: SaslServer(listener)],
             "clock": self.clock,
             "poller": self.system,
         }
