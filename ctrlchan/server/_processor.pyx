@@ -104,6 +104,8 @@ cdef extern from "server/_loop/poller.h" nogil:
 
     int F_DUPFD_CLOEXEC, EWOULDBLOCK
     const PollerFunctions SYSTEM_POLLER_FUNCTIONS
+    # Another one for each thread that lives.
+    const void* this_thread()
     int start_thread(pthread_t* thread, void* (*run)(void*) noexcept nogil, void* argument)
     void name_thread(const char* name)
 
@@ -478,6 +480,16 @@ cdef struct RequestQueue:
     RequestList waiting
     RequestList held
     bint closed
+    # The thread that has the turn (this_thread), or NULL, and since when; whether an idle thread watches it
+    const void* turn
+    int64_t turn_began
+    bint is_watched
+    # Where the thread that has come back last waits, and whether one waits there
+    Condition next_changed
+    bint has_next
+    # Since when no request waits, or 0, and for how long none has waited before
+    int64_t empty_since
+    int64_t empty_ns
 
 
 cdef struct Event:

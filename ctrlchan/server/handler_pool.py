@@ -113,14 +113,21 @@ class HandlerPool:
 
     @property
     def idle_share(self) -> float:
-        """The share of time in which the threads had no request (RequestHandlerAvgIdlePercent)."""
+        """The share of time in which the threads had no request (RequestHandlerAvgIdlePercent).
+
+        It is no more than the share of time in which no request waited: a thread that waits for its turn is not
+        idle.
+        """
         with self._sizing:
             threads = list(self._threads.values())
         now = time.perf_counter()
         seconds = sum(now - one.started for one in threads)
+        if not seconds:
+            return 1.0
         # Of a thread that waits, the time is to be added.
         idle = sum(one.idle if one.idle >= 0 else one.idle + now for one in threads)
-        return max(0.0, min(1.0, idle / seconds)) if seconds else 1.0
+        without_requests = self._requests.idle_ns / 1e9 / max(now - one.started for one in threads)
+        return max(0.0, min(1.0, idle / seconds, without_requests))
 
     def _run(self, number: int) -> None:
         own = self._threads[number]

@@ -165,7 +165,8 @@ class RequestQueue:
     def take(self, timeout: float) -> TakenRequest | None:
         """Return the oldest request, or None if none came in ``timeout`` seconds or the server stopped.
 
-        None also for threads that wait when ``wake`` is called.
+        Threads take turns: one that has taken a request takes the next one too, unless it does not come back
+        for two milliseconds. None also for threads that wait when ``wake`` is called.
         """
         return self._threads.take(timeout)
 
@@ -182,6 +183,11 @@ class RequestQueue:
     def size(self) -> int:
         """Requests that no handler thread has taken."""
         return self._threads.queue_size
+
+    @property
+    def idle_ns(self) -> int:
+        """For how many nanoseconds no request waited since the server was made."""
+        return self._threads.idle_ns
 
     @property
     def held(self) -> int:

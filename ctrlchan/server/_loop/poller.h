@@ -89,6 +89,10 @@ static inline int accept_connection(int listener, struct sockaddr *address, sock
     return accept4(listener, address, size, SOCK_NONBLOCK | SOCK_CLOEXEC);
 }
 
+static inline const void *this_thread(void) {
+    static __thread char own;
+    return &own;
+}
 static inline void name_thread(const char *name) { pthread_setname_np(pthread_self(), name); }
 
 #else /* macOS and the BSDs */

@@ -200,6 +200,8 @@ cdef class NetworkThreads:
         network.authentication_ms, network.refusal_ms = authentication_ms, refusal_ms
         open_mutex(&network.queue.mutex, REQUEST_QUEUE)
         open_condition(&network.queue.changed)
+        open_condition(&network.queue.next_changed)
+        network.queue.empty_since = monotonic_ns()
         network.queue.capacity = queue_capacity
         open_mutex(&network.events.mutex, SERVER_EVENTS)
         open_condition(&network.events.changed)
@@ -416,6 +418,14 @@ cdef class NetworkThreads:
         with nogil:
             size = count_requests(&self.network.queue, &self.network.queue.waiting)
         return size
+
+    @property
+    def idle_ns(self):
+        """For how many nanoseconds no request waited in the queue since the server was made."""
+        cdef int64_t time
+        with nogil:
+            time = time_without_requests(&self.network.queue)
+        return time
 
     @property
     def held_requests(self):

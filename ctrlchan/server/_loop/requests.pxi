@@ -3,6 +3,14 @@
 # At most ``capacity`` requests are in it. Further ones are held: they move up when a request is taken, and are
 # dropped when their connection is closed before. Each connection has one request at most, so both are lists
 # through the connections, and need no memory.
+#
+# Handler threads take turns, because only one of them can run Python: eight that all want the GIL need three times the
+# processor time of one. The thread that has taken a request has the turn until it comes back for the next one. One that
+# takes longer, as it waits for something, loses the turn: an idle thread watches it while requests wait.
+
+cdef enum:
+    # How long a handler thread keeps the turn while requests wait
+    TURN_NS = 2000000
 
 cdef void link_request(RequestList* requests, Connection* c) noexcept nogil:
     c.queue_next, c.queue_previous = NULL, requests.last
@@ -34,7 +42,9 @@ cdef bint queue_request(RequestQueue* queue, Connection* c) noexcept nogil:
         c.held = queue.waiting.count >= queue.capacity
         link_request(&queue.held if c.held else &queue.waiting, c)
         if not c.held:
-            signal(&queue.changed)
+            note_waiting(queue)
+            if queue.turn == NULL or not queue.is_watched:
+                wake_one(queue)
     unlock(&queue.mutex)
     return is_open
 
@@ -50,30 +60,81 @@ cdef bint drop_held(RequestQueue* queue, Connection* c) noexcept nogil:
     return held
 
 
+cdef void note_waiting(RequestQueue* queue) noexcept nogil:
+    """Count the time without waiting requests. Called after each change of ``waiting``."""
+    if queue.waiting.count == 0:
+        queue.empty_since = monotonic_ns()
+    elif queue.empty_since:
+        queue.empty_ns += monotonic_ns() - queue.empty_since
+        queue.empty_since = 0
+
+
+cdef void wake_one(RequestQueue* queue) noexcept nogil:
+    """Wake the thread that ran last, whose memory is in the caches, or another one if it does not wait."""
+    signal(&queue.next_changed if queue.has_next else &queue.changed)
+
+
+cdef int64_t time_until_turn(const RequestQueue* queue) noexcept nogil:
+    """Return for how many nanoseconds another thread keeps the turn; 0 or less: the turn is free."""
+    return queue.turn_began + TURN_NS - monotonic_ns() if queue.turn != NULL else 0
+
+
+cdef void wait_for_request(RequestQueue* queue, int64_t wait_ns) noexcept nogil:
+    """Wait until there may be something to take. One of the threads that wait while requests do watches the turn."""
+    if queue.waiting.first != NULL and not queue.is_watched:
+        queue.is_watched = True
+        wait(&queue.changed, &queue.mutex, min(wait_ns, time_until_turn(queue)))
+        queue.is_watched = False
+    elif not queue.has_next:
+        queue.has_next = True
+        wait(&queue.next_changed, &queue.mutex, wait_ns)
+        queue.has_next = False
+    else:
+        wait(&queue.changed, &queue.mutex, wait_ns)
+
+
 cdef Connection* take_request(RequestQueue* queue, int64_t wait_ns) noexcept nogil:
-    """Return the connection of the oldest request; NULL when none came in time or the queue is closed."""
+    """Return the connection of the oldest request; NULL when none came in time or the queue is closed.
+
+    The calling thread has the turn from here on; without time to wait it gets it at once.
+    """
     cdef Connection* taken
     cdef Connection* next_held
     cdef int64_t deadline = monotonic_ns() + wait_ns
     lock(&queue.mutex)
+    if queue.turn == this_thread():
+        queue.turn = NULL
     queue.idle += 1
-    while queue.waiting.first == NULL and not queue.closed and wait_ns > 0 and queue.wakes == 0:
-        wait(&queue.changed, &queue.mutex, wait_ns)
+    while wait_ns > 0 and queue.wakes == 0:
+        if queue.closed if queue.waiting.first == NULL else time_until_turn(queue) <= 0:
+            break
+        wait_for_request(queue, wait_ns)
         wait_ns = deadline - monotonic_ns()
     queue.idle -= 1
     if queue.wakes > 0:
         queue.wakes -= 1
     taken = queue.waiting.first
     if taken != NULL:
+        queue.turn, queue.turn_began = this_thread(), monotonic_ns()
         unlink_request(&queue.waiting, taken)
         next_held = queue.held.first
         if next_held != NULL:
             unlink_request(&queue.held, next_held)
             next_held.held = False
             link_request(&queue.waiting, next_held)
-            signal(&queue.changed)
+        note_waiting(queue)
+    if queue.waiting.first != NULL and not queue.is_watched:
+        wake_one(queue)
     unlock(&queue.mutex)
     return taken
+
+
+cdef int64_t time_without_requests(RequestQueue* queue) noexcept nogil:
+    """Return for how many nanoseconds no request has waited since the start."""
+    lock(&queue.mutex)
+    cdef int64_t time = queue.empty_ns + (monotonic_ns() - queue.empty_since if queue.empty_since else 0)
+    unlock(&queue.mutex)
+    return time
 
 
 cdef void wake_idle(RequestQueue* queue) noexcept nogil:
@@ -81,6 +142,7 @@ cdef void wake_idle(RequestQueue* queue) noexcept nogil:
     lock(&queue.mutex)
     queue.wakes = queue.idle
     broadcast(&queue.changed)
+    broadcast(&queue.next_changed)
     unlock(&queue.mutex)
 
 
@@ -89,6 +151,7 @@ cdef void close_queue(RequestQueue* queue) noexcept nogil:
     lock(&queue.mutex)
     queue.closed = True
     broadcast(&queue.changed)
+    broadcast(&queue.next_changed)
     unlock(&queue.mutex)
 
 

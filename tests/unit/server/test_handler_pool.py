@@ -6,7 +6,7 @@ import logging
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from queue import SimpleQueue
 
@@ -150,3 +150,44 @@ def test_the_number_of_threads_changes(peer: socket.socket, pool: HandlerPool) -
     assert receive_frame(peer).startswith(b"work")
     wait_until(lambda: pool.size == 1, what="one thread")
     assert 0 <= pool.idle_share <= 1
+
+
+def _ask(server: SocketServer, frame: bytes) -> bytes:
+    with socket.create_connection(("127.0.0.1", server.ports["PLAINTEXT"]), timeout=30) as connection:
+        send_frame(connection, frame)
+        return receive_frame(connection)
+
+
+def test_a_thread_that_waits_loses_its_turn(server: SocketServer, peer: socket.socket) -> None:
+    """Only one thread runs at a time, but none holds up the others."""
+    go_on = threading.Event()
+    WORK.put(lambda: go_on.wait(30))
+    send_frame(peer, b"work")
+    assert receive_frame(peer).startswith(b"work")
+    for _ in range(5):
+        assert _ask(server, b"hello").startswith(b"hello")
+    go_on.set()
+
+
+def test_threads_are_not_idle_while_a_request_waits(server: SocketServer, peer: socket.socket) -> None:
+    go_on = threading.Event()
+    with ThreadPoolExecutor(3) as clients:
+        for _ in range(2):
+            WORK.put(lambda: go_on.wait(30))
+        working = [clients.submit(_ask, server, b"work") for _ in range(2)]
+        assert all(one.result().startswith(b"work") for one in working)
+        before = server.requests.idle_ns
+        assert server.requests.idle_ns > before
+        send_frame(peer, b"hello")
+        wait_until(lambda: server.requests.size == 1, what="a request that no thread takes")
+        before = server.requests.idle_ns
+        assert server.requests.idle_ns == before
+        go_on.set()
+        assert receive_frame(peer).startswith(b"hello")
+
+
+def test_many_clients_at_once(server: SocketServer, peer: socket.socket) -> None:
+    with ThreadPoolExecutor(8) as clients:
+        answers = list(clients.map(lambda number: _ask(server, b"%d" % number), range(400)))
+    assert [int(answer.split()[0]) for answer in answers] == list(range(400))
+    assert server.requests.size == 0
