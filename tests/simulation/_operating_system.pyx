@@ -424,9 +424,9 @@ cdef class OperatingSystem(Poller):
         cdef Connection* c = self._get(number)
         return c.outward.end - c.outward.begin
 
-    def is_accepted(self, int number):
-        """Whether the server has accepted the connection."""
-        return self._get(number).is_accepted
+    def is_served(self, int number):
+        """Whether a processor has had the connection: one that is accepted may wait for a free place."""
+        return self._get(number).owner != NULL
 
     def is_closed(self, int number):
         """Whether the server has closed the connection."""

@@ -63,7 +63,7 @@ class Link:
     @property
     def is_sent(self) -> bool:
         """Whether the broker can read all that was sent."""
-        return not self._outbox and self.system.is_accepted(self._number)
+        return not self._outbox and self.system.is_served(self._number)
 
     def has_work(self) -> bool:
         return not self.is_lost and (
