@@ -115,8 +115,8 @@ class HandlerPool:
     def idle_share(self) -> float:
         """The share of time in which the threads had no request (RequestHandlerAvgIdlePercent).
 
-        It is no more than the share of time in which no request waited: a thread that waits for its turn is not
-        idle.
+        It is no more than the share of time in which no request waited: a thread that waits for
+        its turn is not idle.
         """
         with self._sizing:
             threads = list(self._threads.values())
