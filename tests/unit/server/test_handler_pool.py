@@ -152,6 +152,10 @@ def test_the_number_of_threads_changes(peer: socket.socket, pool: HandlerPool) -
     assert 0 <= pool.idle_share <= 1
 
 
+def _wait_for(event: threading.Event) -> None:
+    assert event.wait(30)
+
+
 def _ask(server: SocketServer, frame: bytes) -> bytes:
     with socket.create_connection(("127.0.0.1", server.ports["PLAINTEXT"]), timeout=30) as connection:
         send_frame(connection, frame)
@@ -161,7 +165,7 @@ def _ask(server: SocketServer, frame: bytes) -> bytes:
 def test_a_thread_that_waits_loses_its_turn(server: SocketServer, peer: socket.socket) -> None:
     """Only one thread runs at a time, but none holds up the others."""
     go_on = threading.Event()
-    WORK.put(lambda: go_on.wait(30))
+    WORK.put(partial(_wait_for, go_on))
     send_frame(peer, b"work")
     assert receive_frame(peer).startswith(b"work")
     for _ in range(5):
@@ -173,7 +177,7 @@ def test_threads_are_not_idle_while_a_request_waits(server: SocketServer, peer: 
     go_on = threading.Event()
     with ThreadPoolExecutor(3) as clients:
         for _ in range(2):
-            WORK.put(lambda: go_on.wait(30))
+            WORK.put(partial(_wait_for, go_on))
         working = [clients.submit(_ask, server, b"work") for _ in range(2)]
         assert all(one.result().startswith(b"work") for one in working)
         before = server.requests.idle_ns
