@@ -2,6 +2,9 @@
 .DEFAULT_GOAL := help
 .PHONY: help run cluster unit acceptance pipeline-demo test kafka-tests soak chaos simulate fuzz check format docs bench ext debug coverage sanitize clean
 
+# Commands start hundreds of processes with the same modules: byte code is kept, also where it is not otherwise.
+unexport PYTHONDONTWRITEBYTECODE
+
 VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := setup.py pyproject.toml $(wildcard ctrlchan/*.pyx ctrlchan/_c/* ctrlchan/zookeeper/*.pyx ctrlchan/channel/*/*.p[xy][dx] ctrlchan/_wire/* \
@@ -16,6 +19,13 @@ BENCH_ARGS ?=
 SECONDS ?= 600
 JOBS ?= 1
 COVERED := tests/simulation tests/unit/server tests/unit/broker/replica tests/unit/broker/log tests/unit/locks
+# Tests of Python alone, in the folders of which `make debug` runs the rest.
+WITHOUT_EXTENSIONS := $(patsubst %,tests/unit/broker/coordinator/test_%.py,joining model offsets pending_markers \
+  pending_markers_model purgatory rebalance static_members timing_wheel transactional_offsets) \
+  $(patsubst %,tests/unit/broker/coordinator/transaction/test_%.py,coordinator late_ends leadership model \
+  transaction ways) $(patsubst %,tests/unit/broker/test_%.py,config_keys listener_configs log_configs \
+  producer_ids) tests/unit/broker/authorizer/test_needs.py \
+  $(patsubst %,tests/conformance/test_%.py,group_coordinator schema settings)
 # Tests that start no process.
 SANITIZED := tests/unit/codec $(patsubst %,tests/unit/channel/test_%.py,entries fast_path connection_protocol shared_memory) \
   $(patsubst %,tests/conformance/test_%.py,fuzz golden malformed) tests/unit/zookeeper/test_state_decoder.py \
@@ -33,8 +43,8 @@ cluster: $(RUN)  ## install what is missing, then start a whole cluster and let 
 
 test: $(ALL_TESTS)  ## install what is missing, then run every test, or PYTEST_ARGS (real Kafka: Java 17 and Maven)
 	@$(BIN)/python -m tests.kafka.class_archive
-	@$(BIN)/python -m tests.spark.class_archive > /dev/null
 ifdef PYTEST_ARGS
+	@$(BIN)/python -m tests.spark.class_archive
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 else
 	$(BIN)/python -m tests
@@ -91,9 +101,13 @@ debug: $(ALL_TESTS)  ## build the extensions with checks of bounds and locks, an
 	  setup.py Makefile LICENSE | tar xf - -C build/debug
 	@cd build/debug && CTRLCHAN_DEBUG=1 $(CURDIR)/$(BIN)/python setup.py -q build_ext --inplace > build.log 2>&1 \
 	  || { cat build.log; exit 1; }
+	@# Kafka's jars, and what is compiled against them, are the same for the copy.
+	@mkdir -p build/debug/build; for one in kafka-jars kafka-classes; do mkdir -p build/$$one; \
+	  [ -e build/debug/build/$$one ] || ln -s $(CURDIR)/build/$$one build/debug/build/$$one; done
 	cd build/debug && PYTHONPATH="$$PWD" CTRLCHAN_CHECKED=1 $(CURDIR)/$(BIN)/python -m pytest -n 2 --dist loadfile tests/unit/locks \
 	  tests/unit/codec tests/unit/channel tests/unit/zookeeper/test_state_decoder.py tests/unit/broker \
-	  tests/simulation tests/conformance tests/fault/test_storing_broker.py
+	  tests/simulation tests/conformance tests/fault/test_storing_broker.py \
+	  $(patsubst %,--ignore=%,$(WITHOUT_EXTENSIONS))
 
 coverage: $(ALL_TESTS)  ## count in a copy which lines of the Cython sources the tests of the data plane run (needs gcov)
 	@rm -rf build/coverage && mkdir -p build/coverage

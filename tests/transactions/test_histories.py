@@ -19,7 +19,7 @@ from tests.transactions.cluster import SharedCluster
 from tests.transactions.history import History
 from tests.transactions.steps import HISTORIES, Plan
 
-FEW: Final = 20
+FEW: Final = 10
 MANY: Final = 1_000
 #: Histories after which a line says how far the run is.
 _LINE: Final = 50
