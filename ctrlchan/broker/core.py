@@ -27,7 +27,6 @@ __all__ = ["BrokerCore"]
 class BrokerCore:
     """The parts of a broker. No part is replaced; what changes is inside of the parts.
 
-    In a broker without records the event loop's thread alone changes them. In one that stores records
     ``lock`` guards ``replicas``: handler threads hold it while an API uses the core. ``metadata`` has a lock
     of its own, ``metadata.state.lock``.
     ``replica_manager`` and ``groups``: of a broker that stores records (``StoringCore``).

@@ -55,7 +55,7 @@ from ctrlchan.server._connection_quotas import ConnectionQuotas
 from ctrlchan.server.access import java_host
 from ctrlchan.server.api import Api
 from ctrlchan.server.delegation_tokens.delegation_tokens import DelegationTokens
-from ctrlchan.server.handler_pool import HandlerPool
+from ctrlchan.server.handler_pool import HandlerPool, ListenerHandler
 from ctrlchan.server.request_handler import RequestHandler
 from ctrlchan.server.security.listener import sasl_listener
 from ctrlchan.server.security.sasl_server import SaslListener
@@ -391,8 +391,9 @@ class BrokerServer:
         limits = RequestQuotas(self.core.quotas)
         self._handler = RequestHandler(self.core, apis, self.core.lock, authorizer=authorizer, limits=limits)
         self.server = SocketServer(listeners, settings.server, self.hot, sasl, connections)
+        handler = ListenerHandler(f"broker {node.id}", self._handler.serve_left)
         self.pool = HandlerPool(
-            node.id, self.server.requests, self._handler.serve_left, settings.requests.handler_threads
+            self.server.requests, [handler] * len(listeners), settings.requests.handler_threads
         )
         if self.core.decisions is not None:
             self.server.threads.identify = partial(_identity_of, self.core.decisions)

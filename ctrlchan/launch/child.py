@@ -82,7 +82,7 @@ async def _serve_brokers(settings: dict[str, Any], parent: _Parent, out: Any) ->
                 zookeeper=settings["zookeeper"],
                 session_timeout=settings["session_timeout"],
             )
-            await host.start()
+            await asyncio.to_thread(host.start)
             parent.has_started = True
             _write(out, {"ok": [_started(service) for service in host.services]})
         except (OSError, CtrlchanError) as error:
@@ -91,7 +91,7 @@ async def _serve_brokers(settings: dict[str, Any], parent: _Parent, out: Any) ->
         await parent.wants_stop.wait()
     finally:
         if host is not None:
-            await host.stop()
+            await asyncio.to_thread(host.stop)
 
 
 class _Parent:

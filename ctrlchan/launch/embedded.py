@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
-from ctrlchan.broker.config.broker_config import DEFAULT_CLUSTER_ID, BrokerConfig
+from ctrlchan.broker.config.broker_config import (
+    DEFAULT_CLUSTER_ID,
+    DEFAULT_IDLE_TIMEOUT,
+    DEFAULT_MAX_REQUEST_BYTES,
+    BrokerConfig,
+)
 from ctrlchan.broker.core import BrokerCore
 from ctrlchan.broker.faults import Fault, FaultTarget
 from ctrlchan.closing import Closing
-from ctrlchan.errors import ConfigError, IllegalStateError
+from ctrlchan.errors import ConfigError
 from ctrlchan.launch.configs import ConfigValue, config_texts
 from ctrlchan.launch.descriptions import BrokerDescription
 from ctrlchan.launch.listeners import addresses
 from ctrlchan.launch.log_dirs import LogDir, LogFolder
-from ctrlchan.metadata_broker.service import BrokerService, answer_threads
-from ctrlchan.server.asyncio_server import DEFAULT_IDLE_TIMEOUT, DEFAULT_MAX_REQUEST_BYTES
+from ctrlchan.metadata_broker.server import MetadataBrokers
+from ctrlchan.metadata_broker.service import BrokerService
 from ctrlchan.state import Broker
 
 if TYPE_CHECKING:
@@ -104,7 +106,7 @@ class EmbeddedBroker(FaultTarget, Closing):
                 more_listeners=[(name, *address) for name, address in addresses(more_listeners).items()],
                 advertised=addresses(advertised_listeners),
             )
-            self._runner: _Runner = _Threads(config) if config.log_dirs else _EventLoop(config)
+            self._runner: _Runner = _Storing(config) if config.log_dirs else _WithoutRecords(config)
             cleanup.pop_all()
 
     @property
@@ -134,7 +136,9 @@ class EmbeddedBroker(FaultTarget, Closing):
 
         The result should be a copy: the broker's columns change with the next request.
         """
-        return self._runner.inspect(function)
+        core = self._runner.core
+        with core.lock:
+            return function(core)
 
     def describe(self) -> BrokerDescription:
         """Return what the broker holds and its counters, in values that JSON can carry."""
@@ -178,13 +182,12 @@ class _Runner(Protocol):
 
     @property
     def core(self) -> BrokerCore: ...
-    def inspect(self, function: Callable[[BrokerCore], T]) -> T: ...
     def describe(self) -> BrokerDescription: ...
     def metrics(self) -> Collector: ...
     def close(self) -> None: ...
 
 
-class _Threads:
+class _Storing:
     """A broker that stores records."""
 
     def __init__(self, config: BrokerConfig) -> None:
@@ -201,10 +204,6 @@ class _Threads:
             raise
         self.core = self._service.core
 
-    def inspect(self, function: Callable[[BrokerCore], T]) -> T:
-        with self.core.lock:
-            return function(self.core)
-
     def describe(self) -> BrokerDescription:
         return cast(BrokerDescription, self._service.describe())
 
@@ -214,61 +213,23 @@ class _Threads:
         return BrokerMetrics(self._service)
 
 
-class _EventLoop:
-    """A broker that stores no records, on a thread with an event loop."""
+class _WithoutRecords:
+    """A broker that stores no records."""
 
     def __init__(self, config: BrokerConfig) -> None:
-        self._executor = answer_threads()
-        self._service = BrokerService(config, self._executor)
+        self._service = BrokerService(config)
         self.core = self._service.core
-        self._started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
-        self._thread = threading.Thread(target=self._run, name=f"embedded-broker-{config.id}", daemon=True)
-        self._thread.start()
+        self.server = MetadataBrokers([self._service])
+        self.close = self.server.stop
+        self.server.listen()
         try:
-            self._loop, self._stop = self._started.result()
+            self.server.serve()
         except BaseException:
-            self._thread.join()
-            self._executor.shutdown()
+            self.server.stop()
             raise
 
-    def inspect(self, function: Callable[[BrokerCore], T]) -> T:
-        if not self._thread.is_alive():
-            return function(self.core)
-        result: Future[T] = Future()
-
-        def run() -> None:
-            try:
-                result.set_result(function(self.core))
-            except BaseException as error:  # noqa: BLE001  (the caller gets it)
-                result.set_exception(error)
-
-        self._loop.call_soon_threadsafe(run)
-        return result.result()
-
     def describe(self) -> BrokerDescription:
-        return cast(BrokerDescription, self.inspect(lambda _: self._service.describe()))
+        return cast(BrokerDescription, self._service.describe())
 
     def metrics(self) -> Collector:
         raise ConfigError("metrics: only of a broker with a log directory")
-
-    def close(self) -> None:
-        if self._thread.is_alive():
-            if threading.current_thread() is self._thread:
-                raise IllegalStateError("a broker cannot be closed from its own thread")
-            self._loop.call_soon_threadsafe(self._stop.set)
-            self._thread.join()
-        self._executor.shutdown()
-
-    def _run(self) -> None:
-        asyncio.run(self._serve())
-
-    async def _serve(self) -> None:
-        stop = asyncio.Event()
-        try:
-            await self._service.start()
-        except BaseException as error:  # noqa: BLE001  (the constructor raises it)
-            self._started.set_exception(error)
-            return
-        self._started.set_result((asyncio.get_running_loop(), stop))
-        await stop.wait()
-        await self._service.stop()

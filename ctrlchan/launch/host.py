@@ -1,18 +1,18 @@
-"""The brokers of one process in an event loop: started, registered in ZooKeeper and stopped together."""
+"""The brokers of one process: started, registered in ZooKeeper and stopped together."""
 
 from __future__ import annotations
 
-import asyncio
 import os
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ctrlchan.broker.config.broker_config import BrokerConfig
 from ctrlchan.broker.faults import Fault
 from ctrlchan.errors import ConfigError
-from ctrlchan.metadata_broker.service import BrokerService, answer_threads
+from ctrlchan.metadata_broker.server import MetadataBrokers, brokers_together
+from ctrlchan.metadata_broker.service import BrokerService
+from ctrlchan.server.socket_server import ListenError
 from ctrlchan.state import Broker
 
 if TYPE_CHECKING:
@@ -39,14 +39,12 @@ class BrokerHost:
         keep_cluster_id: bool = False,
         progress: Progress | None = None,
     ) -> None:
-        self._executor = answer_threads()
-        # Loads logs, waits for ZooKeeper. One thread: brokers start and stop in order.
-        self._blocking = ThreadPoolExecutor(max_workers=1, thread_name_prefix="broker-start")
         self._zookeeper = zookeeper
         self._session_timeout = session_timeout
         self._keep_cluster_id = keep_cluster_id
         self._registrations: Registrations | None = None
         self.services = [self._service(config, progress) for config in configs]
+        self._together = brokers_together(one for one in self.services if isinstance(one, BrokerService))
 
     @property
     def brokers(self) -> list[Broker]:
@@ -65,43 +63,39 @@ class BrokerHost:
         else:
             faults.add(Fault(**fault))
 
-    async def start(self) -> None:
-        """Start all brokers. Raises CtrlchanError; ``stop`` must be called then, too."""
+    def start(self) -> None:
+        """Start all brokers. May take long. Raises CtrlchanError; ``stop`` must be called then, too."""
         if self._zookeeper is not None:
-            await self._connect(self._zookeeper)
-        for service in self.services:
+            self._connect(self._zookeeper)
+        for together in self._together:
+            _listen(together)
+        for service in self._storing():
             try:
-                if isinstance(service, BrokerService):
-                    await service.start()
-                else:
-                    session = None if self._registrations is None else self._registrations.session
-                    await self._in_thread(partial(service.start, session))
+                service.start(None if self._registrations is None else self._registrations.session)
             except OSError as problem:
                 raise ConfigError(f"broker {service.config.id}: {problem.strerror}") from None
         if self._registrations is not None:
-            registrations = self._registrations
-            await self._in_thread(lambda: registrations.register(self.brokers))
+            self._registrations.register(self.brokers)
+        for together in self._together:
+            together.serve()
         for service in self._storing():
             service.serve()
 
-    async def stop(self) -> None:
+    def stop(self) -> None:
         """Stop all brokers, then remove their registrations."""
         storing = self._storing()
         if self._registrations is not None and not storing:
-            await self._in_thread(self._registrations.stop)
-        await asyncio.gather(
-            *(service.stop() for service in self.services if isinstance(service, BrokerService))
-        )
-        for one in storing:
-            await self._in_thread(one.stop)
+            self._registrations.stop()
+        for together in self._together:
+            together.stop()
+        for service in storing:
+            service.stop()
         if self._registrations is not None and storing:
-            await self._in_thread(self._registrations.stop)
-        self._executor.shutdown(wait=False, cancel_futures=True)
-        self._blocking.shutdown()
+            self._registrations.stop()
 
     def _service(self, config: BrokerConfig, progress: Progress | None) -> BrokerService | BrokerServer:
         if not config.log_dirs:
-            return BrokerService(config, self._executor)
+            return BrokerService(config)
         # Imported here: a broker without a log directory needs none of it.
         from ctrlchan.broker.server import BrokerServer
 
@@ -117,37 +111,30 @@ class BrokerHost:
     def _storing(self) -> list[BrokerServer]:
         return [service for service in self.services if not isinstance(service, BrokerService)]
 
-    async def _connect(self, zookeeper: str) -> None:
+    def _connect(self, zookeeper: str) -> None:
         """Start the ZooKeeper session, and take the cluster's id from it."""
         # Imported here, because only a registered broker needs kazoo.
         from ctrlchan.launch.registration import SESSION_TIMEOUT, Registrations
 
-        loop = asyncio.get_running_loop()
         by_id = {service.node.id: service for service in self.services}
-
-        def set_epoch(broker_id: int, epoch: int) -> None:
-            by_id[broker_id].node.epoch = epoch
-
-        def registered(broker_id: int, epoch: int) -> None:
-            service = by_id[broker_id]
-            if isinstance(service, BrokerService):
-                loop.call_soon_threadsafe(set_epoch, broker_id, epoch)
-            else:
-                service.registered(epoch)
-
         registrations = Registrations(
             zookeeper,
-            registered,
+            lambda broker_id, epoch: by_id[broker_id].registered(epoch),
             session_timeout=self._session_timeout or SESSION_TIMEOUT,
             # The brokers of one process have one session, so the first one's settings are those of all.
             configs=next((one.config.configs for one in self._storing()), None),
         )
-        storing = bool(self._storing())
-        cluster_id = await self._in_thread(lambda: registrations.connect(create_cluster_id=storing))
+        cluster_id = registrations.connect(create_cluster_id=bool(self._storing()))
         self._registrations = registrations
         if cluster_id is not None and not self._keep_cluster_id:
             for service in self.services:
                 service.use_cluster_id(cluster_id)
 
-    async def _in_thread(self, function: Callable[[], Any]) -> Any:
-        return await asyncio.get_running_loop().run_in_executor(self._blocking, function)
+
+def _listen(together: MetadataBrokers) -> None:
+    """Bind the ports of brokers that store no records. Raises ConfigError."""
+    try:
+        together.listen()
+    except ListenError as problem:
+        broker_id = together.services[problem.listener].config.id
+        raise ConfigError(f"broker {broker_id}: {problem.strerror}") from None

@@ -66,11 +66,11 @@ async def _run(host: BrokerHost, ready: Callable[[], None]) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     try:
-        await host.start()
+        await asyncio.to_thread(host.start)
         ready()
         await stop.wait()
     finally:
-        await host.stop()
+        await asyncio.to_thread(host.stop)
 
 
 def _serve_metrics(stack: ExitStack, host: BrokerHost, port: int) -> None:

@@ -38,14 +38,14 @@ class ListenerSecurity:
     - ``principal_builder`` (Kafka's own): makes the principals of those who connect
       (``principal.builder.class``). Of brokers that store records.
     - ``mechanisms`` (none): of SASL, a part of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER
-      (``sasl.enabled.mechanisms``). A controller has no OAUTHBEARER.
+      (``sasl.enabled.mechanisms``).
     - ``users`` (none): user name -> password (the ``user_…`` options of ``PlainLoginModule``). SCRAM finds
       its users in ZooKeeper, below ``/config/users``; on a controller these are users of SCRAM, too.
     - ``token_options`` (none): how tokens of OAUTHBEARER are validated (``unsecuredValidator…`` options of
       ``OAuthBearerLoginModule``). Without a login module there is no OAUTHBEARER.
     - ``signed_tokens`` (none): tokens of OAUTHBEARER are signed (``sasl.oauthbearer.*``).
     - ``max_reauth_ms`` (none): for how many milliseconds a session lasts, by mechanism; 0: for ever
-      (``connections.max.reauth.ms``). Of brokers that store records.
+      (``connections.max.reauth.ms``).
     """
 
     tls: TlsSettings | None = None

@@ -1,7 +1,7 @@
 """TLS contexts from settings.
 
 The parent of a channel makes one to check the settings; its senders, the connections between nodes and the
-sessions with ZooKeeper have one to connect, and the controller's server has one to be connected to.
+sessions with ZooKeeper have one to connect.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ctrlchan.security.failure import ConnectionFailed, Failure
 from ctrlchan.security.settings import TlsSettings
 from ctrlchan.security.stores import own_certificate, trusted_certificates
 
-__all__ = ["TlsContexts", "check_suite", "context_of", "server_context_of"]
+__all__ = ["TlsContexts", "check_suite", "context_of"]
 
 _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 
@@ -28,19 +28,6 @@ def context_of(settings: TlsSettings) -> ssl.SSLContext:
     context = _context(ssl.PROTOCOL_TLS_CLIENT, settings)
     context.check_hostname = settings.verify_host_name
     _load_trusted(context, settings)
-    _load_own(context, settings)
-    return context
-
-
-def server_context_of(settings: TlsSettings, verify_mode: ssl.VerifyMode) -> ssl.SSLContext:
-    """Return a context for a server with these settings; ``verify_mode``: of clients' certificates.
-
-    Raises ValueError or OSError naming what cannot be used.
-    """
-    context = _context(ssl.PROTOCOL_TLS_SERVER, settings)
-    context.verify_mode = verify_mode
-    if verify_mode is not ssl.CERT_NONE:
-        _load_trusted(context, settings)
     _load_own(context, settings)
     return context
 

@@ -23,6 +23,7 @@ class EventKind(IntEnum):
     TOO_MANY_HANDSHAKES = 11
     TLS_FAILED = 12
     TOO_MANY_CONNECTIONS = 13
+    IDLE_FOR_TOO_LONG = 14
 
 Part = bytes | bytearray | memoryview | tuple[int, int, int]
 
@@ -31,9 +32,11 @@ class Poller: ...
 
 class TakenRequest:
     @property
-    def frame(self) -> bytes: ...
+    def frame(self) -> bytes | memoryview: ...
     @property
     def context(self) -> RequestContext: ...
+    @property
+    def listener(self) -> int: ...
     @property
     def authenticator(self) -> Any: ...
     def answer(self, parts: bytes | bytearray | memoryview | Iterable[Part], mute_ms: int = 0) -> None: ...
@@ -67,6 +70,7 @@ class NetworkThreads:
         idle_ns: int,
         send_buffer: int,
         quotas: ConnectionQuotas | None = None,
+        is_shared: bool = False,
         security_protocols: Sequence[SecurityProtocol] = (),
         contexts: Sequence[TlsContext | None] = (),
         namers: Sequence[Callable[[bytes, str, int], Principal | None] | None] = (),

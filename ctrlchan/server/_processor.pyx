@@ -1,6 +1,6 @@
 """Kafka's SocketServer without the GIL: acceptors, processors, and the request queue.
 
-An acceptor (one thread for each listener) gives its connections to the listener's processors in turn. A
+An acceptor (one thread for each listener, or one for all) gives its connections to its processors in turn. A
 processor is a thread with one event loop, which owns its connections: no other thread touches a connection,
 but for its fields under the processor's mutex (the mailbox) and those of the request queue.
 
@@ -25,6 +25,7 @@ of the connection before the first request (``_loop/tls.pxi``).
 Source: kafka.network.SocketServer, kafka.network.RequestChannel, kafka.server.DelayedOperationPurgatory.
 """
 
+from cpython.buffer cimport PyBuffer_FillInfo
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.ref cimport Py_INCREF, Py_XDECREF, PyObject
 from libc.errno cimport EAGAIN, ECONNABORTED, ECONNRESET, EINTR, EMFILE, ENOMEM, errno
@@ -214,6 +215,8 @@ cpdef enum EventKind:
     TOO_MANY_HANDSHAKES
     TLS_FAILED
     TOO_MANY_CONNECTIONS
+    # A connection was closed because it was idle for too long.
+    IDLE_FOR_TOO_LONG
 
 
 # In nanoseconds it fits into 64 bits beside any time of a clock.
@@ -381,7 +384,6 @@ cdef struct Counters:
 cdef struct Processor:
     Network* network
     int index
-    int listener
     pthread_t thread
     int poller
     int waker[2]
@@ -426,11 +428,10 @@ cdef struct ThrottledConnection:
     int fd
 
 
-cdef struct Acceptor:
-    Network* network
-    pthread_t thread
+cdef struct Listener:
+    Acceptor* acceptor
     int index
-    int listener_fd
+    int fd
     const Transport* transport
     # Guarded by ``Network.tls_mutex``. NULL: plaintext
     SSL_CTX* tls
@@ -438,30 +439,40 @@ cdef struct Acceptor:
     bint names_peers
     # Whether a handler thread names every peer, also one without a certificate
     bint names_all
+    # Whether peers must authenticate themselves
+    bint authenticates
+    # What the poller watches
+    int interest
+    # A connection waits, or accepting pauses
+    bint is_ready
+    # A connection that waits for the limits of connections; -1: none
+    int waiting_fd
+    Peer peer
+    # When its throttle time ends, in milliseconds
+    int64_t throttled_until
+    int64_t ip_throttled
+    # The time in which a connection has waited. Negative while one waits: the time is to be added.
+    int64_t blocked_ns
+    int64_t rejected
+    int64_t accept_errors
+
+
+cdef struct Acceptor:
+    Network* network
+    pthread_t thread
+    # Its listeners: one, or all of the server
+    Listener* listeners
+    int listener_count
     int poller
     int waker[2]
-    # What the poller watches at the listener
-    int interest
     # Indexes of its processors. Those behind the first ``processor_count`` get no connections any more.
     int processors[MAX_PROCESSORS]
     int opened_count
     int64_t processor_count
     int64_t next_processor
-    # Whether the listener's peers must authenticate themselves.
-    bint authenticates
     bint is_started
-    # A connection that waits for the limits of connections; -1: none
-    int fd
-    Peer peer
-    # When its throttle time ends, in milliseconds
-    int64_t throttled_until
     # Connections that wait for being closed
     TimingWheel throttled
-    int64_t rejected
-    int64_t ip_throttled
-    int64_t accept_errors
-    # The time in which a connection has waited. Negative while one waits: the time is to be added.
-    int64_t blocked_ns
 
 
 cdef struct RequestList:
@@ -528,6 +539,8 @@ cdef struct Network:
     # Room for MAX_PROCESSORS, so that none moves. ``processor_count`` grows while the server runs.
     Processor* processors
     int64_t processor_count
+    Listener* listeners
+    int listener_count
     Acceptor* acceptors
     int acceptor_count
     int64_t stopping

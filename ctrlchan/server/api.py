@@ -66,7 +66,7 @@ class Reply(NamedTuple):
     goes_on: GoOn | None = None  # of a request that the hot handler answers after all
 
 
-#: Returns the reply or a Future of it. A handler does not wait for another thread, unless its API ``blocks``.
+#: Returns the reply or a Future of it. A handler does not wait for what another request does.
 #: Raises ProtocolError for a body that cannot be decoded: the connection is closed, as by Kafka.
 Handler: TypeAlias = Callable[[Core, Request], Reply | Future[Reply]]
 
@@ -84,7 +84,6 @@ class Api(Generic[Core]):
     ``named_since``: first version whose request header has a client id.
     ``answers_any_version``: a version out of range is handled too, instead of closing the connection.
     ``locks_core``: ``core.lock`` is held while ``handle`` runs, where the core has one.
-    ``blocks``: ``handle`` may take long or wait for a lock, so an event loop has a thread call it.
     ``needs``: what the peer must be allowed; None: it was forgotten, and nobody may use the API where there
     is an authorizer.
     """
@@ -99,7 +98,6 @@ class Api(Generic[Core]):
     answers_any_version: bool = False
     named_since: int = 0
     locks_core: bool = True
-    blocks: bool = False
     needs: Needs | None = None
 
     def request_header_version(self, version: int) -> int:

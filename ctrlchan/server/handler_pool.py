@@ -5,20 +5,21 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import Final, TypeAlias
+from functools import partial
+from typing import Final, NamedTuple, TypeAlias
 
 from ctrlchan.errors import ProtocolError
 from ctrlchan.rate_limit import LogRateLimit
 from ctrlchan.server._processor import TakenRequest
 from ctrlchan.server.afterwards import Answering
-from ctrlchan.server.api import Buffers, GoOn, Throttled
+from ctrlchan.server.api import Buffers, CannotAnswer, GoOn, Throttled
 from ctrlchan.server.request_context import RequestContext
 from ctrlchan.server.security.authentication import authenticate
 from ctrlchan.server.socket_server import RequestQueue
 
-__all__ = ["HandlerPool"]
+__all__ = ["HandlerPool", "ListenerHandler"]
 
 logger = logging.getLogger("ctrlchan.broker")
 
@@ -31,7 +32,14 @@ _REFUSED: Final = 1
 
 _Answer: TypeAlias = Buffers | Throttled | GoOn
 #: A frame and who has sent it → answer; empty: nothing is sent.
-Serve: TypeAlias = Callable[[bytes, RequestContext], _Answer | Future[Buffers] | Future[_Answer]]
+Serve: TypeAlias = Callable[[bytes | memoryview, RequestContext], _Answer | Future[Buffers] | Future[_Answer]]
+
+
+class ListenerHandler(NamedTuple):
+    """What answers the requests of a listener. ``owner``: whose listener it is, for log lines: "broker 1"."""
+
+    owner: str
+    serve: Serve
 
 
 class _HandlerThread:
@@ -46,17 +54,16 @@ class _HandlerThread:
 
 
 class HandlerPool:
-    """Threads that take requests, call ``serve`` and send its answers, then do the work of ``after_answer``.
+    """Threads that take requests and send the answers to them, then do the work of ``after_answer``.
 
-    They also answer peers that authenticate themselves (``security/authentication.py``). An exception of
-    ``serve`` closes the connection. The threads end when the server has stopped. ``resize`` starts and ends
-    some.
+    ``handlers``: of each listener of the server, in their order. The threads also answer peers that
+    authenticate themselves (``security/authentication.py``). An exception of ``serve`` closes the connection.
+    The threads end when the server has stopped. ``resize`` starts and ends some.
     """
 
-    def __init__(self, broker_id: int, requests: RequestQueue, serve: Serve, threads: int) -> None:
-        self._broker_id = broker_id
+    def __init__(self, requests: RequestQueue, handlers: Sequence[ListenerHandler], threads: int) -> None:
         self._requests = requests
-        self._serve = serve
+        self._handlers = tuple(handlers)
         self._log_limit = LogRateLimit()
         self._logging = threading.Lock()
         #: Guards the number of threads. Whoever holds it waits for nothing.
@@ -145,9 +152,11 @@ class HandlerPool:
 
     def _handle(self, request: TakenRequest) -> None:
         try:
-            if request.authenticator is not None and authenticate(request, self._log_refused):
+            if request.authenticator is not None and authenticate(
+                request, partial(self._log_refused, request)
+            ):
                 return
-            answer = self._serve(request.frame, request.context)
+            answer = self._handlers[request.listener].serve(request.frame, request.context)
             if not isinstance(answer, Future):
                 _send(request, answer)
                 return
@@ -164,18 +173,25 @@ class HandlerPool:
 
     def _fail(self, request: TakenRequest, error: BaseException) -> None:
         if isinstance(error, ProtocolError):
-            self._log(logging.WARNING, "closing the connection of %s: %s", request.context, error)
+            level = logging.INFO if isinstance(error, CannotAnswer) else logging.WARNING
+            self._log(request, level, "closing the connection of %s: %s", request.context, error)
         else:
             self._log(
-                logging.ERROR, "closing the connection of %s: %r", request.context, error, exc_info=error
+                request,
+                logging.ERROR,
+                "closing the connection of %s: %r",
+                request.context,
+                error,
+                exc_info=error,
             )
         request.close()
 
-    def _log_refused(self, text: str) -> None:
-        self._log(logging.INFO, "%s", text, key=_REFUSED)
+    def _log_refused(self, request: TakenRequest, text: str) -> None:
+        self._log(request, logging.INFO, "%s", text, key=_REFUSED)
 
     def _log(
         self,
+        request: TakenRequest,
         level: int,
         message: str,
         *arguments: object,
@@ -183,12 +199,13 @@ class HandlerPool:
         key: int = _CLOSED,
     ) -> None:
         """Write a line about a client, unless there were too many of its kind (``key``) lately."""
+        if not logger.isEnabledFor(level):
+            return
         with self._logging:
             left_out = self._log_limit.admit(key, time.monotonic_ns())
         if left_out is not None:
-            logger.log(
-                level, f"broker %d: {message}%s", self._broker_id, *arguments, left_out, exc_info=exc_info
-            )
+            owner = self._handlers[request.listener].owner
+            logger.log(level, f"%s: {message}%s", owner, *arguments, left_out, exc_info=exc_info)
 
 
 def _send(request: TakenRequest, answer: _Answer) -> None:

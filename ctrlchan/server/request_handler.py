@@ -7,7 +7,7 @@ import struct
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Set
-from concurrent.futures import Executor, Future
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
 from time import perf_counter
@@ -86,10 +86,8 @@ _FaultAnswer: TypeAlias = Callable[[Api[C], Request], Reply | Future[None] | _Fa
 class RequestHandler(Generic[C]):
     """Answers the frames of one broker with the APIs of ``apis``, a table by API key.
 
-    ``serve`` is called on the threads that may use ``core``: on any thread where there is a ``lock``, which
-    is held while a handler uses the core. ``executor`` calls the handlers that block, and all of them where
-    there is an authorizer; without one ``serve`` does. ``authorizer``: None allows everything.
-    ``limits``: says which clients wait.
+    ``serve`` is called on several threads. ``lock``: is held while a handler uses the core; None where the
+    core needs none. ``authorizer``: None allows everything. ``limits``: says which clients wait.
     """
 
     def __init__(
@@ -97,7 +95,6 @@ class RequestHandler(Generic[C]):
         core: C,
         apis: Mapping[int, Api[C]],
         lock: AbstractContextManager[object] | None = None,
-        executor: Executor | None = None,
         authorizer: Authorizer | None = None,
         limits: _ClientLimits | None = None,
     ) -> None:
@@ -107,7 +104,6 @@ class RequestHandler(Generic[C]):
         self._faults: tuple[Set[int], _FaultAnswer[C]] = frozenset(), lambda _api, _request: None
         self._apis = apis
         self._lock = _NO_LOCK if lock is None else lock
-        self._executor = executor
         self._authorizer = authorizer
         self._limits = limits
         self._counting = threading.Lock()
@@ -154,20 +150,14 @@ class RequestHandler(Generic[C]):
         if isinstance(fault, Reply):
             return fault
         if isinstance(fault, Future):
-            return then(fault, lambda _: self._call(api, request))
-        reply = self._call(api, request)
+            return then(fault, lambda _: self._handle(api, request))
+        reply = self._handle(api, request)
         if fault is None:
             return reply
         return then(reply, fault) if isinstance(reply, Future) else fault(reply)
 
-    def _call(self, api: Api[C], request: Request) -> Reply | Future[Reply]:
-        """Let the API handle the request."""
-        # An authorizer of the user's own may take long.
-        if (api.blocks or self._authorizer is not None) and self._executor is not None:
-            return then(self._executor.submit(self._handle, api, request), lambda reply: reply)
-        return self._handle(api, request)
-
     def _handle(self, api: Api[C], request: Request) -> Reply | Future[Reply]:
+        """Let the API handle the request."""
         if self._authorizer is not None and (refusal := _refusal(api, request)) is not None:
             return refusal
         with self._lock if api.locks_core else _NO_LOCK:

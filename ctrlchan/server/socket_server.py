@@ -1,7 +1,8 @@
 """Kafka's SocketServer: sockets, settings and log lines around ``_processor``.
 
-``SocketServer`` opens the listening sockets and starts one acceptor for each listener, with processors of its
-own. Requests that the hot handler leaves to Python are taken from ``requests`` by handler threads.
+``SocketServer`` opens the listening sockets and starts one acceptor for each listener, with processors of
+its own, or one acceptor with processors for all listeners. Requests that the hot handler leaves to Python are
+taken from ``requests`` by handler threads.
 """
 
 from __future__ import annotations
@@ -24,16 +25,17 @@ from ctrlchan.security.listener_security import ListenerSecurity
 from ctrlchan.server._connection_quotas import ConnectionQuotas
 from ctrlchan.server._openssl import TlsContext, why_tls_failed
 from ctrlchan.server._processor import EventKind, HotHandler, NetworkThreads, TakenRequest
-from ctrlchan.server.asyncio_server import cannot_listen
 from ctrlchan.server.request_context import Principal, RequestContext
 from ctrlchan.server.security.peer_names import PeerNames
 from ctrlchan.server.security.sasl_server import SaslListener, SaslServer
+from ctrlchan.state.brokers import format_host_port
 from ctrlchan.text import printable
 
 __all__ = [
     "AUTHENTICATION_MS",
     "AcceptorCounters",
     "FileRange",
+    "ListenError",
     "Listener",
     "ListenerLimits",
     "ProcessorCounters",
@@ -54,6 +56,15 @@ _MAX_IDLE_MS = (2**63 - 1) // 1_000_000
 #: How long a peer may take to authenticate himself, unless ``connections_max_idle_ms`` is less. Kafka has no
 #: such limit: there a peer that sends a byte now and then may stay for ever.
 AUTHENTICATION_MS: Final = 30_000
+
+
+class ListenError(OSError):
+    """An address cannot be listened on; ``strerror`` names it. ``listener``: the number of the listener."""
+
+    def __init__(self, number: int, listener: Listener, error: OSError) -> None:
+        address = format_host_port(listener.host, listener.port)
+        super().__init__(error.errno, f"cannot listen on {address}: {error.strerror}")
+        self.listener = number
 
 
 class Listener(NamedTuple):
@@ -111,7 +122,10 @@ class FileRange(NamedTuple):
 
 
 class ProcessorCounters(NamedTuple):
-    """Counters of one processor of a listener since its start. ``idle_ns / running_ns`` is its idle share."""
+    """Counters of one processor since its start. ``idle_ns / running_ns`` is its idle share.
+
+    ``listener``: the name of its listener, or of all.
+    """
 
     listener: str
     connections: int
@@ -144,7 +158,7 @@ class ProcessorCounters(NamedTuple):
 
 
 class AcceptorCounters(NamedTuple):
-    """Counters of one acceptor since its start."""
+    """Counters of the acceptor of one listener since its start."""
 
     listener: str
     #: Connections of addresses that had too many.
@@ -200,8 +214,8 @@ class SocketServer:
 
     ``hot`` answers requests on the processors' threads; without it all requests go to ``requests``. ``sasl``:
     what the SASL exchanges of a listener share, by its name. ``quotas``: counts connections; None for new
-    ones. Raises OSError when an address cannot be listened on, and ConfigError for a listener that cannot be
-    secured.
+    ones. ``is_shared``: one acceptor and the processors of one listener serve all of them, whose names may be
+    the same. Raises ListenError, and ConfigError for a listener that cannot be secured.
     """
 
     def __init__(
@@ -211,10 +225,10 @@ class SocketServer:
         hot: HotHandler | None = None,
         sasl: Mapping[str, SaslListener] | None = None,
         quotas: ConnectionQuotas | None = None,
+        *,
+        is_shared: bool = False,
     ) -> None:
         settings = settings or SocketServerSettings()
-        #: Name of each listener -> its port.
-        self.ports: dict[str, int] = {}
         sasl = sasl or {}
         for name, _, _, protocol, _ in listeners:
             if (name in sasl) != protocol.has_sasl:
@@ -227,12 +241,13 @@ class SocketServer:
         names = [PeerNames(one.name, one.security_protocol, one.security) for one in listeners]
         sockets: list[socket.socket] = []
         try:
-            for listener in listeners:
+            for number, listener in enumerate(listeners):
                 try:
                     sockets.append(_listen(listener, settings))
                 except OSError as error:
-                    raise cannot_listen(listener.host, listener.port, error) from None
-                self.ports[listener.name] = sockets[-1].getsockname()[1]
+                    raise ListenError(number, listener, error) from None
+            #: The port of each listener, in their order.
+            self.listener_ports: tuple[int, ...] = tuple(sock.getsockname()[1] for sock in sockets)
             idle_ms = settings.connections_max_idle_ms
             self.threads = NetworkThreads(
                 [(listener.name, sock.fileno()) for listener, sock in zip(listeners, sockets, strict=True)],
@@ -243,6 +258,7 @@ class SocketServer:
                 idle_ns=idle_ms * 1_000_000 if 0 <= idle_ms <= _MAX_IDLE_MS else -1,
                 send_buffer=settings.socket_send_buffer_bytes,
                 quotas=self.quotas,
+                is_shared=is_shared,
                 security_protocols=[listener.security_protocol for listener in listeners],
                 contexts=contexts,
                 namers=[_namer(one, named) for one, named in zip(listeners, names, strict=True)],
@@ -265,7 +281,15 @@ class SocketServer:
         #: Held while the number of threads changes.
         self._stopping = threading.Lock()
         self._is_stopped = False
-        self._log_thread = threading.Thread(target=_log_events, args=[self.threads], name="socket-server-log")
+        self._log_thread = threading.Thread(
+            target=_log_events, args=[self.threads], name="socket-server-log", daemon=True
+        )
+
+    @property
+    def ports(self) -> dict[str, int]:
+        """Name of each listener -> its port."""
+        names = (listener.name for listener in self._listeners)
+        return dict(zip(names, self.listener_ports, strict=True))
 
     def start(self) -> None:
         """Start all threads. OSError when a thread or a descriptor cannot be had: nothing runs then."""
@@ -451,6 +475,7 @@ def _log_events(threads: NetworkThreads) -> None:
         suffix = limit.admit(kind, time.monotonic_ns())
         if suffix is None:
             continue
+        level = logging.WARNING
         if left_out:
             suffix += f" ({left_out} lines were lost)"
         if kind == EventKind.WRONG_SIZE:
@@ -493,6 +518,9 @@ def _log_events(threads: NetworkThreads) -> None:
                 f"closing the connection of {host}:{port}: {number:,} TLS handshakes on listener {listener} "
                 "are unfinished, and its is the oldest"
             )
+        elif kind == EventKind.IDLE_FOR_TOO_LONG:
+            level = logging.INFO
+            text = f"closing the connection of {host}:{port}: idle for {number / 1000:g} s"
         elif kind == EventKind.TLS_FAILED:
             text = (
                 f"closing the connection of {host}:{port}: TLS on listener {listener} failed: "
@@ -500,4 +528,4 @@ def _log_events(threads: NetworkThreads) -> None:
             )
         else:
             text = f"closing the connection of {host}:{port}: a file ended {number:,} bytes too early"
-        logger.warning("%s%s", text, suffix)
+        logger.log(level, "%s%s", text, suffix)

@@ -333,7 +333,7 @@ class SimulatedBroker:
 
     def _handle(self, taken: TakenRequest) -> None:
         """Do what a handler thread does: Produce by Python; all else with a correlation id is answered."""
-        frame = taken.frame
+        frame = bytes(taken.frame)
         if frame[:2] == b"\0\0":
             try:
                 request = wire.read_produce_request(frame)

@@ -84,13 +84,13 @@ class WatchedBroker:
         return self.embedded.inspect(_state)
 
     def _watch(self, core: BrokerCore) -> None:
-        # The server calls it for each frame, on the broker's own thread.
+        # Handler threads call it for each frame.
         runner: Any = self.embedded._runner
-        server = runner._service._server
+        handler = runner._service.handler
         permits = self._permits
-        handle = server.handle
+        handle = handler.serve
 
-        def watching(frame: memoryview, context: RequestContext) -> Any:
+        def watching(frame: bytes | memoryview, context: RequestContext) -> Any:
             with self._arrived:
                 self.frames.append(without_correlation(bytes(frame)))
                 self._arrived.notify_all()
@@ -99,7 +99,7 @@ class WatchedBroker:
                 permits.take()
             return handle(frame, context)
 
-        server.handle = watching
+        handler.serve = watching
 
 
 def _state(core: BrokerCore) -> dict[str, Any]:

@@ -10,12 +10,13 @@ from ctrlchan.broker.config.listener_configs import security_protocols
 from ctrlchan.config import table
 from ctrlchan.errors import ConfigError
 from ctrlchan.protocol import SecurityProtocol
-from ctrlchan.server.asyncio_server import DEFAULT_IDLE_TIMEOUT, DEFAULT_MAX_REQUEST_BYTES
 from ctrlchan.text import quoted, why_unsendable
 
-__all__ = ["DEFAULT_CLUSTER_ID", "BrokerConfig"]
+__all__ = ["DEFAULT_CLUSTER_ID", "DEFAULT_IDLE_TIMEOUT", "DEFAULT_MAX_REQUEST_BYTES", "BrokerConfig"]
 
 DEFAULT_CLUSTER_ID = "ctrlchan-embedded"
+DEFAULT_MAX_REQUEST_BYTES = 100 * 1024 * 1024  # Kafka's socket.request.max.bytes
+DEFAULT_IDLE_TIMEOUT = 600.0  # seconds; Kafka's connections.max.idle.ms
 
 _MAX_ID = 2**31 - 1
 

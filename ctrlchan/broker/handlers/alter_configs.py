@@ -49,7 +49,6 @@ ALTER: Api[StoringCore] = Api(
     flexible_from=2,
     handle=_handler("alter_configs"),
     locks_core=False,
-    blocks=True,
     needs=asks(ALTER_CONFIGS_TOPIC, ALTER_CONFIGS_CLUSTER),
 )
 INCREMENTAL_ALTER: Api[StoringCore] = Api(
@@ -60,6 +59,5 @@ INCREMENTAL_ALTER: Api[StoringCore] = Api(
     flexible_from=1,
     handle=_handler("incremental_alter_configs"),
     locks_core=False,
-    blocks=True,
     needs=asks(ALTER_CONFIGS_TOPIC, ALTER_CONFIGS_CLUSTER),
 )

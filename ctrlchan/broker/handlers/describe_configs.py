@@ -66,6 +66,5 @@ API: Api[StoringCore] = Api(
     flexible_from=4,
     handle=_handle,
     locks_core=False,
-    blocks=True,
     needs=asks(DESCRIBE_CONFIGS_TOPIC, DESCRIBE_CONFIGS_CLUSTER),
 )

@@ -44,7 +44,6 @@ API: Api[LogsCore] = Api(
     flexible_from=2,
     handle=_handle,
     locks_core=False,
-    blocks=True,
     needs=asks(DESCRIBE_CLUSTER),
 )
 

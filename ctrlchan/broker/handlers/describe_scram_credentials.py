@@ -32,6 +32,5 @@ API: Final[Api[StoringCore]] = Api(
     flexible_from=0,
     handle=_handle,
     locks_core=False,
-    blocks=True,
     needs=needs_cluster(Operation.DESCRIBE),
 )

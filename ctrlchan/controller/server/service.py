@@ -1,13 +1,13 @@
-"""The server of a controller: one asyncio thread that serves all listeners."""
+"""The server of a controller: its listeners, and the threads that answer what comes there."""
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
-import ssl
-import threading
+import logging
+from collections import Counter
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import Any, Final
 
 from ctrlchan.authorizer.interface import Authorizer
@@ -16,26 +16,27 @@ from ctrlchan.controller.events.event_loop import EventLoop
 from ctrlchan.controller.server.apis.table import served_apis
 from ctrlchan.controller.server.core import ProducerIds, ServerCore
 from ctrlchan.controller.settings.config import ControllerConfig
-from ctrlchan.errors import ConfigError, IllegalStateError
-from ctrlchan.security.listener_security import ClientAuth, ListenerSecurity
-from ctrlchan.security.tls_context import server_context_of
-from ctrlchan.server.asyncio_server import Authenticator, Server
+from ctrlchan.errors import ConfigError
+from ctrlchan.security.listener_security import ListenerSecurity
 from ctrlchan.server.delegation_tokens.delegation_tokens import DelegationTokens
+from ctrlchan.server.handler_pool import HandlerPool, ListenerHandler
 from ctrlchan.server.request_handler import RequestHandler
 from ctrlchan.server.security.credentials import ListenerCredentials
-from ctrlchan.server.security.mechanisms import mechanisms
-from ctrlchan.server.security.sasl_server import SaslListener, SaslServer
+from ctrlchan.server.security.listener import sasl_listener
+from ctrlchan.server.security.sasl_server import SaslListener
+from ctrlchan.server.socket_server import Listener, ListenError, SocketServer, SocketServerSettings
 from ctrlchan.state import Endpoint
 
 __all__ = ["ControllerServer"]
 
-#: Threads that call handlers that block, such as the one of Metadata, and check passwords.
-_HANDLER_THREADS: Final = 4
-_VERIFY_MODES: Final = {
-    ClientAuth.NONE: ssl.CERT_NONE,
-    ClientAuth.REQUESTED: ssl.CERT_OPTIONAL,
-    ClientAuth.REQUIRED: ssl.CERT_REQUIRED,
-}
+logger = logging.getLogger(__name__)
+
+#: Some wait for ZooKeeper or check passwords. Kafka's ``num.io.threads``.
+_HANDLER_THREADS: Final = 8
+#: How long requests in progress may take at the end, in seconds.
+_HANDLER_SECONDS: Final = 10.0
+#: All brokers of a cluster may connect at once.
+_SETTINGS: Final = SocketServerSettings(socket_listen_backlog_size=1024)
 
 
 class ControllerServer:
@@ -67,75 +68,82 @@ class ControllerServer:
         self._read_cluster_id = read_cluster_id
         self._read_user_config = read_user_config
         self._producer_ids = ProducerIds()
-        self._executor = ThreadPoolExecutor(_HANDLER_THREADS, thread_name_prefix="controller-handlers")
         # Its own thread, so that leaders do not wait for clients.
         self._replies = ThreadPoolExecutor(1, thread_name_prefix="controller-replies")
         self._handlers: list[RequestHandler[ServerCore]] = []
-        self._servers: list[Server] = []
-        self._started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
-        self._thread: threading.Thread | None = None
+        self._server: SocketServer | None = None
+        # What ``close`` does, in reverse order; a ``start`` that fails does it at once.
+        self._cleanup = ExitStack()
+        self._cleanup.callback(self._replies.shutdown)
         #: The advertised endpoint of each listener, with the port that it has.
         self.endpoints: tuple[Endpoint, ...] = ()
 
     def start(self) -> tuple[Endpoint, ...]:
         """Listen; return the advertised endpoints. Raises ConfigError, naming the listener."""
-        contexts = [self._tls_context(listener) for listener in self._config.listeners]
-        self._thread = threading.Thread(
-            target=lambda: asyncio.run(self._serve(contexts)), name="controller-server", daemon=True
-        )
-        self._thread.start()
-        try:
-            self._asyncio, self._stop = self._started.result()
-        except BaseException:
-            self._thread.join()
-            self._shut_down()
-            raise
+        listeners = self._config.listeners
+        with self._cleanup as cleanup:
+            server = self._server = self._listen(self._make_sasl(cleanup))
+            self.endpoints = tuple(map(self._advertised, listeners, server.listener_ports))
+            self._handlers = [self._handler(endpoint) for endpoint in self.endpoints]
+            owner = f"controller {self._config.controller_id}"
+            pool = HandlerPool(
+                server.requests,
+                [ListenerHandler(owner, handler.serve) for handler in self._handlers],
+                _HANDLER_THREADS,
+            )
+            cleanup.callback(self._end, server, pool)
+            pool.start()
+            server.start()
+            self._cleanup = cleanup.pop_all()
         return self.endpoints
 
     def close(self) -> None:
         """Close the listeners and every connection; answers that are not finished are dropped."""
-        thread = self._thread
-        if thread is None:
-            self._shut_down()
-            return
-        if threading.current_thread() is thread:
-            raise IllegalStateError("a server cannot be closed from its own thread")
-        if thread.is_alive() and self._started.exception() is None:
-            self._asyncio.call_soon_threadsafe(self._stop.set)
-        thread.join()
-        self._shut_down()
-
-    def _shut_down(self) -> None:
-        self._executor.shutdown()
-        self._replies.shutdown()
+        self._cleanup.close()
 
     def describe(self) -> list[dict[str, Any]]:
         """Return each listener with the counters of its APIs, in values that JSON can carry."""
+        connections: Counter[str] = Counter()
+        if self._server is not None:
+            processors, _ = self._server.counters()
+            for one in processors:
+                connections[one.listener] += one.connections
         return [
-            handler.describe() | {"connections": len(server.connections)}
-            for handler, server in zip(self._handlers, self._servers, strict=True)
+            handler.describe() | {"connections": connections[handler.core.endpoint.listener]}
+            for handler in self._handlers
         ]
 
-    async def _serve(self, contexts: list[ssl.SSLContext | None]) -> None:
-        stop = asyncio.Event()
+    def _make_sasl(self, cleanup: ExitStack) -> dict[str, SaslListener]:
+        """Return the SASL of each listener that has it, by name. Raises ConfigError."""
+        found = {}
+        for endpoint in self._config.listeners:
+            security = self._security(endpoint)
+            if security.mechanisms:
+                credentials = ListenerCredentials(security.users, self._read_user_config)
+                found[endpoint.listener] = sasl_listener(
+                    endpoint.listener, security, credentials.scram, self._tokens
+                )
+                cleanup.callback(found[endpoint.listener].close)
+        return found
+
+    def _listen(self, sasl: Mapping[str, SaslListener]) -> SocketServer:
+        """Bind the ports. Raises ConfigError."""
+        listeners = [
+            Listener(one.listener, one.host, one.port, one.security_protocol, self._security(one))
+            for one in self._config.listeners
+        ]
         try:
-            for listener, context in zip(self._config.listeners, contexts, strict=True):
-                await self._listen(listener, context)
-        except BaseException as error:  # noqa: BLE001  (``start`` raises it)
-            await self._stop_all()
-            self._started.set_exception(error)
-            return
-        self._started.set_result((asyncio.get_running_loop(), stop))
-        await stop.wait()
-        await self._stop_all()
+            return SocketServer(listeners, _SETTINGS, sasl=sasl)
+        except ListenError as error:
+            raise ConfigError(
+                f"listener {self._config.listeners[error.listener]}: {error.strerror}"
+            ) from None
 
-    async def _stop_all(self) -> None:
-        await asyncio.gather(*(server.stop() for server in self._servers))
-
-    async def _listen(self, listener: Endpoint, context: ssl.SSLContext | None) -> None:
+    def _handler(self, endpoint: Endpoint) -> RequestHandler[ServerCore]:
+        """Return what answers the requests of a listener."""
         core = ServerCore(
             self._config,
-            listener,
+            endpoint,
             self._loop,
             self._current,
             self._read_cluster_id,
@@ -143,26 +151,14 @@ class ControllerServer:
             self._replies,
             self._tokens,
         )
-        handler = RequestHandler(core, served_apis(), executor=self._executor, authorizer=self._authorizer)
+        handler = RequestHandler(core, served_apis(), authorizer=self._authorizer)
         core.serve = handler.serve
-        server = Server(
-            handler.serve,
-            listener.host,
-            listener.port,
-            executor=self._executor,
-            listener=listener.listener,
-            security_protocol=listener.security_protocol,
-            tls=context,
-            authenticator=self._authenticator(self._security(listener)),
-        )
-        try:
-            port = await server.start()
-        except OSError as error:
-            raise ConfigError(f"listener {listener}: {error.strerror}") from None
-        core.endpoint = self._advertised(listener, port)
-        self.endpoints = (*self.endpoints, core.endpoint)
-        self._handlers.append(handler)
-        self._servers.append(server)
+        return handler
+
+    def _end(self, server: SocketServer, pool: HandlerPool) -> None:
+        server.stop(0)
+        if not pool.join(_HANDLER_SECONDS):
+            logger.error("a request is still handled after %.0f s", _HANDLER_SECONDS)
 
     def _advertised(self, listener: Endpoint, port: int) -> Endpoint:
         """Return the address that brokers and clients are given; port 0 is the port of the listener."""
@@ -172,19 +168,3 @@ class ControllerServer:
 
     def _security(self, listener: Endpoint) -> ListenerSecurity:
         return self._config.listener_security.get(listener.listener, ListenerSecurity())
-
-    def _tls_context(self, listener: Endpoint) -> ssl.SSLContext | None:
-        security = self._security(listener)
-        if security.tls is None:
-            return None
-        try:
-            return server_context_of(security.tls, _VERIFY_MODES[security.client_auth])
-        except (OSError, ValueError) as error:
-            raise ConfigError(f"listener {listener}: {error}") from None
-
-    def _authenticator(self, security: ListenerSecurity) -> Callable[[], Authenticator] | None:
-        if not security.mechanisms:
-            return None
-        credentials = ListenerCredentials(security.users, self._read_user_config)
-        listener = SaslListener(mechanisms(security.mechanisms, credentials.password, credentials.scram))
-        return lambda: SaslServer(listener)

@@ -227,6 +227,7 @@ cdef void expire(Processor* p) noexcept nogil:
         end_timer(<Connection*>timer)
     while p.network.idle_ns >= 0 and p.earliest != NULL and p.now - p.earliest.last_active > p.network.idle_ns:
         count(&p.counters.idle_closed, 1)
+        report(p.network, IDLE_FOR_TOO_LONG, p.network.idle_ns // 1000000, &p.earliest.peer)
         close_connection(p.earliest)
 
 
@@ -313,7 +314,7 @@ cdef void take_turn(Processor* p) noexcept nogil:
         c = mail
     if phase != p.phase:
         change_phase(p, phase)
-    if p.earliest != NULL and claim_excess(p.network.quotas, p.listener):
+    if p.earliest != NULL and claim_excess(p.network.quotas, p.earliest.listener):
         close_excess(p)
 
 

@@ -17,6 +17,19 @@ cdef object peer_of(const Peer* peer):
     return str(address.ipv4_mapped or address), peer.port
 
 
+cdef class _Memory:
+    """Memory of one large frame, which nobody changes. It is freed with the last memoryview of it."""
+
+    cdef uint8_t* data
+    cdef Py_ssize_t size
+
+    def __dealloc__(self):
+        free(self.data)
+
+    def __getbuffer__(self, Py_buffer* view, int flags):
+        PyBuffer_FillInfo(view, self, self.data, self.size, True, flags)
+
+
 @cython.no_gc_clear
 cdef class TakenRequest:
     """One request that a handler thread has taken. It is ended once: by ``answer``, ``skip`` or ``close``.
@@ -27,10 +40,12 @@ cdef class TakenRequest:
     cdef NetworkThreads threads
     cdef Connection* connection
     cdef bint ended
-    #: The request without its size.
-    cdef readonly bytes frame
+    #: The request without its size: bytes, or a memoryview of its own memory.
+    cdef readonly object frame
     #: The RequestContext of its connection.
     cdef readonly object context
+    #: The number of its listener
+    cdef readonly int listener
     #: What answers the frames of a peer that authenticates himself, until ``authenticated`` or ``refuse`` is called. None
     #: for a request.
     cdef readonly object authenticator
@@ -157,7 +172,8 @@ cdef void close_range(void* owner) noexcept nogil:
 cdef class NetworkThreads:
     """Acceptors and processors of a server, with the request queue. ``SocketServer`` is its public face.
 
-    ``listeners``: names and listening sockets' descriptors, which belong to this object from here on.
+    ``listeners``: names and listening sockets' descriptors, which belong to this object from here on. ``processors``: of
+    each listener, which has an acceptor of its own. ``is_shared``: of all listeners together, which share one acceptor.
     ``idle_ns``: -1 for never. ``quotas``: the limits of connections, None for no limits.
     ``security_protocols``, ``contexts``: of the listeners, their TlsContexts or None; empty: PLAINTEXT. ``namers``: for each
     listener, what returns the Principal of a peer for the name in its certificate (DER), its address and its port, or None
@@ -170,13 +186,13 @@ cdef class NetworkThreads:
 
     def __cinit__(self, list listeners, HotHandler hot=None, *, int processors, int64_t max_request_bytes,
                   int64_t queue_capacity, int64_t idle_ns, int send_buffer, ConnectionQuotas quotas=None,
-                  security_protocols=(), contexts=(), namers=(), names_all=(), authenticators=(),
+                  bint is_shared=False, security_protocols=(), contexts=(), namers=(), names_all=(), authenticators=(),
                   int64_t max_unauthenticated_bytes=524288, int64_t authentication_ms=30000, int64_t refusal_ms=100,
                   Clock clock=None, Poller poller=None):
         cdef Network* network
-        cdef int i, k
-        if not 0 < processors * len(listeners) <= MAX_PROCESSORS:
-            raise ValueError(f"{processors} processors for each of {len(listeners)} listeners")
+        cdef int i, k, acceptors = 1 if is_shared else len(listeners)
+        if not (listeners and 0 < processors * acceptors <= MAX_PROCESSORS):
+            raise ValueError(f"{processors} processors for each of {acceptors} acceptors")
         self.hot = hot
         self.clock, self.poller = clock or SYSTEM_CLOCK, poller or Poller()
         self.listener_names = tuple(name for name, _ in listeners)
@@ -206,18 +222,21 @@ cdef class NetworkThreads:
         open_mutex(&network.events.mutex, SERVER_EVENTS)
         open_condition(&network.events.changed)
         open_mutex(&network.tls_mutex, CONNECTION_QUOTAS)
-        network.acceptors = <Acceptor*>calloc(len(listeners), sizeof(Acceptor))
+        network.listeners = <Listener*>calloc(len(listeners), sizeof(Listener))
+        network.acceptors = <Acceptor*>calloc(acceptors, sizeof(Acceptor))
         network.processors = <Processor*>calloc(MAX_PROCESSORS, sizeof(Processor))
-        if network.acceptors == NULL or network.processors == NULL:
+        if network.listeners == NULL or network.acceptors == NULL or network.processors == NULL:
             raise MemoryError()
-        for i in range(len(listeners)):
-            open_acceptor(network, i, listeners[i][1])
+        for i in range(acceptors):
+            open_acceptor(network)
             for k in range(processors):
                 add_processor(&network.acceptors[i])
             network.acceptors[i].processor_count = processors
-            network.acceptors[i].authenticates = self.authenticators[i] is not None
-            network.acceptors[i].names_peers = self.namers[i] is not None
-            network.acceptors[i].names_all = i < len(names_all) and names_all[i]
+        for i in range(len(listeners)):
+            open_listener(&network.acceptors[0 if is_shared else i], listeners[i][1])
+            network.listeners[i].authenticates = self.authenticators[i] is not None
+            network.listeners[i].names_peers = self.namers[i] is not None
+            network.listeners[i].names_all = i < len(names_all) and names_all[i]
             if contexts and contexts[i] is not None:
                 self.use_context(i, contexts[i])
 
@@ -232,10 +251,13 @@ cdef class NetworkThreads:
         if network.acceptors != NULL:
             for i in range(network.acceptor_count):
                 close_acceptor(&network.acceptors[i])
-                if network.acceptors[i].tls != NULL:
-                    openssl_functions().SSL_CTX_free(network.acceptors[i].tls)
+        if network.listeners != NULL:
+            for i in range(network.listener_count):
+                if network.listeners[i].tls != NULL:
+                    openssl_functions().SSL_CTX_free(network.listeners[i].tls)
         free(network.processors)
         free(network.acceptors)
+        free(network.listeners)
         free(network)
 
     def start(self):
@@ -301,17 +323,17 @@ cdef class NetworkThreads:
         cdef Network* network = self.network
         cdef SSL_CTX* before
         cdef SSL_CTX* after = context.context
-        if not 0 <= listener < network.acceptor_count:
+        if not 0 <= listener < network.listener_count:
             raise ValueError(f"listener {listener}: there is none")
         openssl_functions().SSL_CTX_up_ref(after)
         with nogil:
             lock(&network.tls_mutex)
-            before = network.acceptors[listener].tls
-            network.acceptors[listener].tls = after
+            before = network.listeners[listener].tls
+            network.listeners[listener].tls = after
             unlock(&network.tls_mutex)
         if before != NULL:
             openssl_functions().SSL_CTX_free(before)
-        network.acceptors[listener].transport = &TLS
+        network.listeners[listener].transport = &TLS
 
     def resize(self, int processors):
         """Let each listener have another number of processors for the connections that it accepts from now on.
@@ -325,7 +347,7 @@ cdef class NetworkThreads:
         cdef bint runs = network.acceptor_count > 0 and network.acceptors[0].is_started
         added = sum([max(0, processors - network.acceptors[i].opened_count) for i in range(network.acceptor_count)])
         if processors < 1 or network.processor_count + added > MAX_PROCESSORS:
-            raise ValueError(f"{processors} processors for each of {network.acceptor_count} listeners")
+            raise ValueError(f"{processors} processors for each of {network.acceptor_count} acceptors")
         for i in range(network.acceptor_count):
             a = &network.acceptors[i]
             while a.opened_count < processors:
@@ -439,17 +461,19 @@ cdef class NetworkThreads:
         """Return the values of a ProcessorCounters for each processor, and of an AcceptorCounters for each acceptor."""
         cdef Network* network = self.network
         cdef const Counters* c
+        cdef const Listener* listener
         cdef int64_t idle_ns, blocked_ns, now = monotonic_ns_of(network.clock)
         cdef Processor* p
         cdef int i, k
         processors = []
         for i in range(network.acceptor_count):
+            name = ", ".join(self.listener_names) if network.acceptors[i].listener_count > 1 else self.listener_names[i]
             for k in range(network.acceptors[i].opened_count):
                 p = &network.processors[network.acceptors[i].processors[k]]
                 c = &p.counters
                 idle_ns, now = counted(&c.idle_ns), monotonic_ns_of(network.clock)
                 processors.append((
-                    self.listener_names[i], counted(&c.connections), counted(&c.opened), counted(&c.requests), counted(&c.bytes_in),
+                    name, counted(&c.connections), counted(&c.opened), counted(&c.requests), counted(&c.bytes_in),
                     counted(&c.bytes_out) + counted(&c.bytes_of_handlers), idle_ns if idle_ns >= 0 else idle_ns + now, counted(&c.expired),
                     counted(&c.idle_closed), now - p.started_ns,
                     counted(&c.authenticated), counted(&c.authentications_failed), counted(&c.renewed),
@@ -458,11 +482,12 @@ cdef class NetworkThreads:
                     counted(&c.excess_closed),
                 ))
         acceptors = []
-        for i in range(network.acceptor_count):
-            blocked_ns = counted(&network.acceptors[i].blocked_ns)
+        for i in range(network.listener_count):
+            listener = &network.listeners[i]
+            blocked_ns = counted(&listener.blocked_ns)
             acceptors.append((
-                self.listener_names[i], counted(&network.acceptors[i].rejected), counted(&network.acceptors[i].accept_errors),
-                counted(&network.acceptors[i].ip_throttled), blocked_ns if blocked_ns >= 0 else blocked_ns + now,
+                self.listener_names[i], counted(&listener.rejected), counted(&listener.accept_errors),
+                counted(&listener.ip_throttled), blocked_ns if blocked_ns >= 0 else blocked_ns + now,
             ))
         return processors, acceptors
 
@@ -497,7 +522,7 @@ cdef TakenRequest request_of(NetworkThreads threads, Connection* c):
     cdef TakenRequest request
     try:
         request = TakenRequest.__new__(TakenRequest)
-        request.frame = PyBytes_FromStringAndSize(<const char*>c.data + c.begin + SIZE_BYTES, c.request_size)
+        request.frame = frame_of(threads, c)
         request.context = context_of(threads, c)
         if request.context is None:
             with nogil:
@@ -520,8 +545,23 @@ cdef TakenRequest request_of(NetworkThreads threads, Connection* c):
         with nogil:
             give_answer(c, CLOSE, NULL, 0)
         raise
-    request.threads, request.connection = threads, c
+    request.threads, request.connection, request.listener = threads, c, c.listener
     return request
+
+
+cdef object frame_of(NetworkThreads threads, Connection* c):
+    """Return the frame of a request that a handler thread has taken. A large one is not copied: the thread gets its memory."""
+    cdef _Memory memory
+    # A hot handler may go on with the request, and then needs it.
+    if threads.hot is not None or c.stage != OPEN or c.capacity <= BUFFER_BYTES:
+        return PyBytes_FromStringAndSize(<const char*>c.data + c.begin + SIZE_BYTES, c.request_size)
+    memory = _Memory.__new__(_Memory)
+    memory.data, memory.size = c.data, c.end
+    frame = memoryview(memory)[c.begin + SIZE_BYTES : c.begin + SIZE_BYTES + c.request_size]
+    # The processor finds that the whole request was received, and has no memory to free.
+    c.data = NULL
+    c.capacity = 0
+    return frame
 
 
 cdef object context_of(NetworkThreads threads, Connection* c):
@@ -553,11 +593,11 @@ cdef object context_of(NetworkThreads threads, Connection* c):
 
 
 cdef void add_processor(Acceptor* a) noexcept:
-    """Open one more processor of a listener. Its acceptor does not use it yet."""
+    """Open one more processor of an acceptor, which does not use it yet."""
     cdef Network* network = a.network
     cdef int index = <int>network.processor_count
     cdef Processor* p = &network.processors[index]
-    p.network, p.index, p.listener, p.ended = network, index, a.index, True
+    p.network, p.index, p.ended = network, index, True
     p.waker[0] = p.waker[1] = -1
     open_mutex(&p.mutex, PROCESSOR)
     open_condition(&p.changed)
@@ -624,31 +664,45 @@ cdef void free_processor(Processor* p) noexcept:
     close_mutex(&p.mutex)
 
 
-cdef void open_acceptor(Network* network, int index, int fd) noexcept:
-    cdef Acceptor* a = &network.acceptors[index]
-    a.network, a.index, a.listener_fd, a.fd = network, index, fd, -1
+cdef void open_acceptor(Network* network) noexcept:
+    cdef Acceptor* a = &network.acceptors[network.acceptor_count]
+    a.network = network
     a.next_processor = -1
     open_wheel(&a.throttled, now_ms(network))
     a.waker[0] = a.waker[1] = -1
-    a.interest = READABLE
-    a.transport = &PLAINTEXT
     network.poller.open(network.poller, &a.poller, a.waker)
-    if a.poller >= 0:
-        network.poller.add(network.poller, a.poller, fd, READABLE, a)
     network.acceptor_count += 1
 
 
+cdef void open_listener(Acceptor* a, int fd) noexcept:
+    """Give an acceptor one more listener. Those of an acceptor are opened one after the other."""
+    cdef Network* network = a.network
+    cdef Listener* listener = &network.listeners[network.listener_count]
+    listener.acceptor, listener.index, listener.fd = a, network.listener_count, fd
+    listener.interest, listener.waiting_fd = READABLE, -1
+    listener.transport = &PLAINTEXT
+    if a.poller >= 0:
+        network.poller.add(network.poller, a.poller, fd, READABLE, listener)
+    if a.listener_count == 0:
+        a.listeners = listener
+    a.listener_count += 1
+    network.listener_count += 1
+
+
 cdef void close_acceptor(Acceptor* a) noexcept nogil:
-    """Close the listening socket and what the thread used. May be called again."""
+    """Close the listening sockets and what the thread used. May be called again."""
     cdef const PollerFunctions* poller = a.network.poller
-    if a.listener_fd >= 0:
-        poller.close_connection(poller, a.listener_fd)
-    if a.fd >= 0:
-        reject_connection(a)
+    cdef int i
+    for i in range(a.listener_count):
+        if a.listeners[i].fd >= 0:
+            poller.close_connection(poller, a.listeners[i].fd)
+        if a.listeners[i].waiting_fd >= 0:
+            reject_connection(&a.listeners[i])
+        a.listeners[i].fd = -1
     # 2**46 ms are 2,000 years: no time of a clock, and none that the wheel cannot have.
     close_throttled(a, <int64_t>1 << 46)
     poller.close(poller, a.poller, a.waker)
-    a.listener_fd = a.poller = a.waker[0] = a.waker[1] = -1
+    a.poller = a.waker[0] = a.waker[1] = -1
 
 
 cdef int check_descriptors(int poller, const int* waker) except -1:

@@ -6,12 +6,12 @@
 cdef void begin_session(Connection* c) noexcept nogil:
     """Begin with an open connection, as its listener wants: it can receive frames from here on."""
     cdef Processor* p = c.processor
-    c.stage = AUTHENTICATING if p.network.acceptors[c.listener].authenticates else OPEN
+    c.stage = AUTHENTICATING if p.network.listeners[c.listener].authenticates else OPEN
     c.session_end_ns = 0
     c.renewed_ns = p.now - RENEWAL_PAUSE_NS
     if c.stage != OPEN:
         limit_authentication(c)
-    elif p.network.acceptors[c.listener].names_all:
+    elif p.network.listeners[c.listener].names_all:
         c.is_unknown = True
 
 

@@ -30,7 +30,7 @@ cdef bint open_tls(Connection* c) noexcept nogil:
     """Make OpenSSL's part of the connection when its first byte is there. Return whether the handshake may go on."""
     cdef Processor* p = c.processor
     cdef const OpenSsl* openssl = openssl_functions()
-    cdef Acceptor* acceptor = &p.network.acceptors[c.listener]
+    cdef Listener* listener = &p.network.listeners[c.listener]
     cdef uint8_t first[SIZE_BYTES]
     cdef int64_t size
     memset(first, 0, SIZE_BYTES)
@@ -47,7 +47,7 @@ cdef bint open_tls(Connection* c) noexcept nogil:
         close_connection(c)
         return False
     lock(&p.network.tls_mutex)
-    c.ssl = openssl.SSL_new(acceptor.tls)
+    c.ssl = openssl.SSL_new(listener.tls)
     unlock(&p.network.tls_mutex)
     if c.ssl != NULL and openssl.SSL_set_fd(c.ssl, c.fd) != 1:
         # It is not among the handshakes yet, from which ``end_tls`` would remove it.
@@ -146,7 +146,7 @@ cdef bint keep_subject(Connection* c) noexcept nogil:
     cdef X509_NAME* name
     cdef uint8_t* place
     cdef int size
-    if certificate == NULL or not c.processor.network.acceptors[c.listener].names_peers:
+    if certificate == NULL or not c.processor.network.listeners[c.listener].names_peers:
         if certificate != NULL:
             openssl.X509_free(certificate)
         return True

@@ -215,7 +215,6 @@ def _api(
         flexible_from=2,
         handle=_handler(operation, message, array, text, answer),
         locks_core=False,
-        blocks=True,
         needs=asks((operation, ResourceType.CLUSTER)),
     )
 

@@ -121,7 +121,6 @@ def describe_api(handle: Callable[[Core, Request], Reply]) -> Api[Core]:
         flexible_from=1,
         handle=handle,
         locks_core=False,
-        blocks=True,
         needs=needs_cluster(Operation.DESCRIBE_CONFIGS),
     )
 
@@ -136,6 +135,5 @@ def alter_api(handle: Callable[[Core, Request], Reply | Future[Reply]]) -> Api[C
         flexible_from=1,
         handle=handle,
         locks_core=False,
-        blocks=True,
         needs=needs_cluster(Operation.ALTER_CONFIGS),
     )

@@ -159,7 +159,6 @@ def _api(
         handle=handle,
         # A change waits for ZooKeeper.
         locks_core=False,
-        blocks=True,
         needs=needs,
     )
 

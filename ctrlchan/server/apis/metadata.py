@@ -77,7 +77,6 @@ API = Api(
     flexible_from=9,
     handle=_handle,
     locks_core=False,
-    blocks=True,
     needs=asks(DESCRIBE_TOPIC, DESCRIBE_CLUSTER),
 )
 

@@ -1,4 +1,4 @@
-"""Users who may connect to a listener of a controller: of its settings, and SCRAM users in ZooKeeper."""
+"""SCRAM users who may connect to a listener of a controller: of its settings, and those in ZooKeeper."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SALT_SIZE: Final = 20  # bytes
 
 
 class ListenerCredentials:
-    """Finds the passwords and credentials of the users of one listener. Used on the server's answer threads.
+    """Finds the SCRAM credentials of the users of one listener, for handler threads.
 
     ``users``: user name -> password. ``read_user_config`` returns the config of a user in ZooKeeper, or None
     if there is none; it may raise CtrlchanError. A user of ``users`` goes before one of the same name in
@@ -36,10 +36,6 @@ class ListenerCredentials:
         self._read_user_config = read_user_config
         # Deriving the keys takes milliseconds. The cache is as large as the settings.
         self._derive = lru_cache(maxsize=None)(self._derived)
-
-    def password(self, username: str) -> str | None:
-        """Return the user's password, or None if the settings have no such user."""
-        return self._users.get(username)
 
     def scram(self, mechanism: str, username: str) -> ScramCredential | None:
         """Return the user's credential, or None if there is none."""

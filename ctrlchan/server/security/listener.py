@@ -1,4 +1,4 @@
-"""From the security of a broker's listener to its SASL."""
+"""From the security of a listener to its SASL."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ class _State(Enum):
 
 
 class SaslServer:
-    """An ``Authenticator``: authenticates the peer of one connection, and again when it renews its session.
+    """Authenticates the peer of one connection, and again when it renews its session.
 
     ``receive`` is called by one thread at a time. ``build``: user name → principal; None: he is refused.
     """
@@ -158,7 +158,7 @@ class SaslServer:
         self.can_renew = self._has_headers = False
 
     def receive(self, frame: memoryview) -> Buffers | None:
-        """Return the answer, or None for ApiVersions. See ``Authenticator``."""
+        """Return the answer, or None for ApiVersions, which the server's own handler answers."""
         try:
             if self._state in (_State.HANDSHAKE_OR_VERSIONS, _State.HANDSHAKE, _State.RENEW):
                 return self._handshake(frame)

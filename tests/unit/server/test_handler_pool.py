@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import random
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -14,8 +15,8 @@ import pytest
 
 from ctrlchan.errors import DecodeError
 from ctrlchan.server.afterwards import Answering, after_answer
-from ctrlchan.server.api import Buffers
-from ctrlchan.server.handler_pool import HandlerPool
+from ctrlchan.server.api import Buffers, CannotAnswer
+from ctrlchan.server.handler_pool import HandlerPool, ListenerHandler
 from ctrlchan.server.request_context import RequestContext
 from ctrlchan.server.socket_server import Listener, SocketServer
 from tests.kafka.waiting import wait_until
@@ -26,7 +27,7 @@ FUTURES: SimpleQueue[Future[Buffers]] = SimpleQueue()
 WORK: SimpleQueue[Callable[[], None]] = SimpleQueue()
 
 
-def serve(frame: bytes, context: RequestContext) -> Buffers | Future[Buffers]:
+def serve(frame: bytes | memoryview, context: RequestContext) -> Buffers | Future[Buffers]:
     """Answer with the frame, its listener and its principal; some frames are special."""
     if frame == b"none":
         return ()
@@ -50,7 +51,7 @@ def server() -> SocketServer:
 
 @pytest.fixture
 def pool(server: SocketServer) -> HandlerPool:
-    return HandlerPool(1, server.requests, serve, 2)
+    return HandlerPool(server.requests, [ListenerHandler("broker 1", serve)], 2)
 
 
 @pytest.fixture
@@ -131,6 +132,62 @@ def test_work_of_other_threads_is_done_at_once() -> None:
     after_answer(lambda: done.append(3))
     answering.__exit__(KeyError, KeyError("refused"), None)
     assert done == [1, 2, 3]
+
+
+def test_frames_of_every_size(server: SocketServer) -> None:
+    """In pieces of every size; each frame keeps its memory after its answer."""
+    choose = random.Random(11)
+    edges = [65536 - 4 + delta for delta in range(-5, 6)]
+    sizes = [*edges, *(choose.randrange(200) for _ in range(100)), 3_000_000, *edges, 0, 1, 200_000]
+    frames = [choose.randbytes(size) for size in sizes]
+    kept: list[bytes | memoryview] = []
+
+    def keep(frame: bytes | memoryview, _context: RequestContext) -> Buffers:
+        kept.append(frame)
+        return (frame,)
+
+    def send(connection: socket.socket) -> None:
+        stream = b"".join(len(frame).to_bytes(4, "big") + frame for frame in frames)
+        at = 0
+        while at < len(stream):
+            step = choose.choice([1, 3, 100, 5_000, 65536, 500_000])
+            connection.sendall(stream[at : at + step])
+            at += step
+
+    pool = HandlerPool(server.requests, [ListenerHandler("broker 1", keep)], 1)
+    pool.start()
+    server.start()
+    with socket.create_connection(("127.0.0.1", server.ports["PLAINTEXT"]), timeout=30) as connection:
+        sender = threading.Thread(target=send, args=[connection])
+        sender.start()
+        assert [receive_frame(connection) for _ in frames] == frames
+        sender.join()
+    server.stop(0)
+    assert pool.join(30)
+    assert [bytes(frame) for frame in kept] == frames
+
+
+def test_a_peer_that_must_ask_another_server_is_no_warning(caplog: pytest.LogCaptureFixture) -> None:
+    def refuse(_frame: bytes | memoryview, _context: RequestContext) -> Buffers:
+        raise CannotAnswer("not the active controller")
+
+    listeners = [Listener("SAME", "127.0.0.1", 0), Listener("SAME", "127.0.0.1", 0)]
+    server = SocketServer(listeners, is_shared=True)
+    handlers = [ListenerHandler("broker 1", refuse), ListenerHandler("controller 2", refuse)]
+    pool = HandlerPool(server.requests, handlers, 1)
+    pool.start()
+    server.start()
+    with caplog.at_level(logging.INFO, "ctrlchan.broker"):
+        for port in server.listener_ports:
+            with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
+                send_frame(connection, b"hello")
+                assert connection.recv(1) == b""
+    server.stop(0)
+    assert pool.join(30)
+    assert [(one.levelname, one.getMessage().split(":")[0]) for one in caplog.records] == [
+        ("INFO", "broker 1"),
+        ("INFO", "controller 2"),
+    ]
 
 
 def _has(pool: HandlerPool, threads: int) -> bool:

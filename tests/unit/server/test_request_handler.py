@@ -1,9 +1,9 @@
-"""From a frame to the thread that calls the handler, and back to the parts of a response."""
+"""From a frame to the handler of its API, and back to the parts of a response."""
 
 from __future__ import annotations
 
 import threading
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
 
@@ -30,19 +30,8 @@ def thread_name(_core: object, _request: Request) -> Reply:
     return Reply(threading.current_thread().name.encode())
 
 
-@pytest.mark.parametrize("blocks", [False, True])
-def test_a_handler_that_blocks_is_called_by_the_executor(blocks: bool) -> None:
-    with ThreadPoolExecutor(1, thread_name_prefix="handlers") as executor:
-        handler = RequestHandler(CORE, api(thread_name, blocks=blocks), executor=executor)
-        answer = handler.serve(FRAME, LOCAL_CLIENT)
-        assert isinstance(answer, Future) is blocks
-        header, body = answer.result(30) if isinstance(answer, Future) else answer
-    assert header == HEADER
-    assert bytes(body).startswith(b"handlers") is blocks
-
-
-def test_a_handler_thread_calls_it_itself() -> None:
-    answer = RequestHandler(CORE, api(thread_name, blocks=True)).serve(FRAME, LOCAL_CLIENT)
+def test_the_thread_that_has_the_frame_calls_the_handler() -> None:
+    answer = RequestHandler(CORE, api(thread_name)).serve(FRAME, LOCAL_CLIENT)
     assert answer == (HEADER, threading.current_thread().name.encode())
 
 

@@ -250,7 +250,7 @@ def test_the_first_request_of_a_named_peer_is_hot_as_all_others() -> None:
     seen: list[bytes] = []
 
     def handle(request: TakenRequest) -> None:
-        seen.append(request.frame)
+        seen.append(bytes(request.frame))
         request.answer(b"")
 
     with (

@@ -19,4 +19,4 @@ def cluster_api(api: Api[Any]) -> Api[ServerCore]:
         return api.handle(core.cluster(), request)
 
     # The event loop may hold the lock of the state for some time.
-    return cast("Api[ServerCore]", replace(api, handle=handle, blocks=True))
+    return cast("Api[ServerCore]", replace(api, handle=handle))

@@ -72,6 +72,5 @@ API: Api[ServerCore] = Api(
     highest=describe_configs.API.highest,
     flexible_from=describe_configs.API.flexible_from,
     handle=_handle,
-    blocks=True,
     needs=asks(DESCRIBE_CONFIGS_TOPIC, DESCRIBE_CONFIGS_CLUSTER),
 )

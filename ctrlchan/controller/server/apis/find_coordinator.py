@@ -83,7 +83,6 @@ API: Api[ServerCore] = Api(
     highest=6,
     flexible_from=3,
     handle=_handle,
-    blocks=True,
     needs=NEEDS,
 )
 

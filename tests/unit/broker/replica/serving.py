@@ -56,7 +56,7 @@ class ProduceServer:
         return partition
 
     def take(self, request: TakenRequest) -> None:
-        self.queued.append(request.frame)
+        self.queued.append(bytes(request.frame))
         request.answer(QUEUED)
 
     def client(self) -> Client:

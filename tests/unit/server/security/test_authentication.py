@@ -13,7 +13,7 @@ from kio.schema.errors import ErrorCode as KioError
 from ctrlchan.errors import ProtocolError
 from ctrlchan.protocol import SecurityProtocol
 from ctrlchan.server.api import Buffers
-from ctrlchan.server.handler_pool import HandlerPool
+from ctrlchan.server.handler_pool import HandlerPool, ListenerHandler
 from ctrlchan.server.request_context import RequestContext
 from ctrlchan.server.socket_server import Listener, SocketServer, SocketServerSettings
 from tests.unit.broker.local_broker import client_frame, read_client_response
@@ -30,14 +30,14 @@ from tests.unit.server.serving import Client
 SECURE = Listener("SECURE", "127.0.0.1", 0, SecurityProtocol.SASL_PLAINTEXT)
 
 
-def serve(frame: bytes, context: RequestContext) -> Buffers:
+def serve(frame: bytes | memoryview, context: RequestContext) -> Buffers:
     return (f"{context.principal} ".encode(), frame)
 
 
 @contextmanager
 def secured(**settings: Any) -> Iterator[SocketServer]:
     server = SocketServer([SECURE], SocketServerSettings(**settings), sasl={"SECURE": sasl_listener()})
-    pool = HandlerPool(1, server.requests, serve, 2)
+    pool = HandlerPool(server.requests, [ListenerHandler("broker 1", serve)], 2)
     pool.start()
     server.start()
     try:
@@ -92,11 +92,11 @@ def test_a_line_break_of_a_peer_stays_out_of_the_log(caplog: pytest.LogCaptureFi
 def test_a_request_that_cannot_be_read_is_logged_apart(caplog: pytest.LogCaptureFixture) -> None:
     """Lines about refused peers do not use up the limit of the others."""
 
-    def refuse(_frame: bytes, _context: RequestContext) -> Buffers:
+    def refuse(_frame: bytes | memoryview, _context: RequestContext) -> Buffers:
         raise ProtocolError("a defect")
 
     server = SocketServer([SECURE], sasl={"SECURE": sasl_listener()})
-    pool = HandlerPool(1, server.requests, refuse, 1)
+    pool = HandlerPool(server.requests, [ListenerHandler("broker 1", refuse)], 1)
     pool.start()
     server.start()
     caplog.set_level(logging.INFO, "ctrlchan.broker")
