@@ -126,6 +126,9 @@ def _load_authorities(context: ssl.SSLContext, pem: str, name: str) -> None:
         context.load_verify_locations(cadata=pem)
     except (ssl.SSLError, ValueError):
         raise ValueError(f"{name}: no certificates in PEM that can be read") from None
+    # Each of them is an authority of its own, as in Java. Without this OpenSSL refuses a certificate that is
+    # among them and signed by itself, if another one of the same name stands before it.
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
 
 
 def _load_certificate(context: ssl.SSLContext, pem: str, password: str | None, name: str) -> None:

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import socket
 import ssl
 import threading
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 import trustme
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
     Encoding,
+    NoEncryption,
     PrivateFormat,
     load_pem_private_key,
     pkcs12,
 )
 from cryptography.x509 import load_pem_x509_certificate
+from cryptography.x509.oid import NameOID
 
 from ctrlchan.errors import ConfigError
 from ctrlchan.security.settings import TlsSettings
@@ -185,3 +192,45 @@ def test_a_file_that_cannot_be_used_is_named(case: str, tmp_path: Path) -> None:
 def test_settings_that_exclude_each_other(settings: dict[str, Any], name: str) -> None:
     with pytest.raises(ConfigError, match=name):
         TlsSettings(**settings)
+
+
+def signed_by_itself(serial: int) -> tuple[bytes, bytes]:
+    """Return a certificate and its key in PEM; all of them have one name, and no identifiers of keys."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), serial)
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    text = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    return certificate.public_bytes(Encoding.PEM), text
+
+
+def handshake(client: ssl.SSLContext, server: ssl.SSLContext) -> None:
+    """Raises SSLError when the client refuses the server."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    sides = [
+        client.wrap_bio(to_client, to_server, server_hostname="localhost"),
+        server.wrap_bio(to_server, to_client, server_side=True),
+    ]
+    for _ in range(10):
+        for side in sides:
+            with contextlib.suppress(ssl.SSLWantReadError):
+                side.do_handshake()
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_certificates_of_one_name_that_sign_themselves(number: int, tmp_path: Path) -> None:
+    made = [signed_by_itself(serial) for serial in (1, 2, 3)]
+    (tmp_path / "own.pem").write_bytes(b"".join(made[number]))
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(tmp_path / "own.pem")
+    every = "".join(one.decode() for one, _ in made)
+    handshake(context_of(TlsSettings(ca_pem=every)), server)
+    others = "".join(one.decode() for index, (one, _) in enumerate(made) if index != number)
+    with pytest.raises(ssl.SSLCertVerificationError):
+        handshake(context_of(TlsSettings(ca_pem=others)), server)
