@@ -31,6 +31,7 @@ __all__ = ["change_configs", "decided_access", "reply_to"]
 #: ``ConfigResource.Type``.
 _TOPIC: Final = 2
 _BROKER: Final = 4
+_BROKER_LOGGER: Final = 8
 
 
 class _Apply(Protocol):
@@ -57,6 +58,8 @@ def change_configs(
         try:
             if counts[kind, name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+            if kind == _BROKER_LOGGER and by_type is _ALTER:
+                _check_access(access, kind, name)
             if kind not in by_type:
                 raise KafkaError(
                     ErrorCode.INVALID_REQUEST,
@@ -84,7 +87,7 @@ def decided_access(access: Access, body: Any) -> Access:
         return access
     topics = [one.resource_name for one in body.resources if one.resource_type == _TOPIC]
     asked = [(*ALTER_CONFIGS_TOPIC, name) for name in topics]
-    if any(one.resource_type == _BROKER for one in body.resources):
+    if any(one.resource_type in (_BROKER, _BROKER_LOGGER) for one in body.resources):
         asked.append((*ALTER_CONFIGS_CLUSTER, CLUSTER_NAME))
     return DecidedAccess(access, asked)
 
@@ -93,7 +96,7 @@ def _check_access(access: Access, kind: int, name: str) -> None:
     """Raise KafkaError unless the configs of a resource may be changed."""
     if kind == _TOPIC and not access.allows(*ALTER_CONFIGS_TOPIC, name):
         raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    if kind == _BROKER and not access.allows_cluster(AclOperation.ALTER_CONFIGS):
+    if kind in (_BROKER, _BROKER_LOGGER) and not access.allows_cluster(AclOperation.ALTER_CONFIGS):
         raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 
 

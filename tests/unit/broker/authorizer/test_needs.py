@@ -250,3 +250,16 @@ def test_without_an_authorizer_nothing_is_asked(broker: EmbeddedBroker) -> None:
     asked = len(Deciding.last.asked)
     assert errors_of(served(handler, APIS[2], 1)) == {KioError.unknown_topic_or_partition}
     assert len(Deciding.last.asked) == asked
+
+
+def test_levels_of_loggers_are_refused_to_who_may_not_change_them(handler: RequestHandler[Any]) -> None:
+    for decide, expected in ((only(), CLUSTER_DENIED), (everything_but(), KioError.invalid_request)):
+        with deciding(decide):
+            body = served(
+                handler, APIS[44], 1, resource_type=8, resource_name="1", configs=(), validate_only=False
+            )
+        assert errors_of(body) == {expected}
+    # The older API has none of them, whoever asks.
+    with deciding(only()):
+        body = served(handler, APIS[33], 1, resource_type=8, resource_name="1", configs=())
+    assert errors_of(body) == {KioError.invalid_request}
