@@ -51,6 +51,10 @@ import org.mockito.stubbing.Answer
 object KafkaServer {
   /** Of each broker with security, for requests of this class. */
   private val OwnListener = "HARNESS"
+  /** What stands in place of authorizers that tests have written. */
+  private val AuthorizersOfTests = Map(
+    "kafka.server.AlterCredentialsTest$TestAuthorizer" -> "tests.kafka_tests.authorizers.AlterCredentials",
+    "kafka.server.DescribeCredentialsTest$TestAuthorizer" -> "tests.kafka_tests.authorizers.DescribeCredentials")
   /** Of the JVM of a Kafka broker; keys of ours. */
   private val SystemProperties = Seq(
     "java.security.auth.login.config", "zookeeper.sasl.client", "zookeeper.sasl.clientconfig")
@@ -74,7 +78,7 @@ class KafkaServer(
   threadNamePrefix: Option[String] = None,
   enableForwarding: Boolean = false
 ) extends KafkaBroker with Server {
-  import KafkaServer.{OwnListener, SystemProperties}
+  import KafkaServer.{AuthorizersOfTests, OwnListener, SystemProperties}
 
   private val file = File.createTempFile("broker", ".properties")
   private var process: Option[ForkedProcess] = None
@@ -141,6 +145,7 @@ class KafkaServer(
     if (isSecured) addOwnListener(properties)
     if (ports.nonEmpty) properties.put("listeners", ports.map { case (name, port) => s"$name://localhost:$port" }.mkString(","))
     askTestsForPrincipals(properties)
+    AuthorizersOfTests.get(properties.getProperty("authorizer.class.name", "")).foreach(properties.put("authorizer.class.name", _))
     SystemProperties.foreach(name => Option(System.getProperty(name)).foreach(properties.put(name, _)))
     properties
   }
@@ -472,7 +477,7 @@ object Controllers {
     Files.writeString(copy, if (settings.contains("principal.builder.class")) withAnonymousAsSuperUser(settings) else settings)
     val process = ForkedProcess.start(List(
       "-v", "controller", "--zookeeper", zookeeper, "--config", copy.toString, "--id", ID.toString,
-      "--listen", addresses.getOrDefault(zookeeper, "127.0.0.1:0")).asJava, log)
+      "--listen", addresses.getOrDefault(zookeeper, "localhost:0")).asJava, log)
     val line = process.firstLine()
     addresses.put(zookeeper, line.substring(line.lastIndexOf('/') + 1))
     process
