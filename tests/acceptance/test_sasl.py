@@ -16,6 +16,7 @@ import confluent_kafka.admin
 import pytest
 
 from ctrlchan import EmbeddedCluster
+from ctrlchan.embedded.certificates import Certificates
 from tests.acceptance.controller.tools import KafkaTools
 from tests.acceptance.test_aiokafka import python  # noqa: F401  (a fixture)
 from tests.kafka.waiting import wait_until
@@ -35,7 +36,7 @@ PASSWORD = 'a "quoted", = \\ s3cret'
 QUOTED = PASSWORD.replace("\\", "\\\\").replace('"', '\\"')
 SESSION_MS = 1500
 CONFIGS: dict[str, str | int | float] = {
-    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SECURE:SASL_PLAINTEXT,SHORT:SASL_PLAINTEXT",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SECURE:SASL_PLAINTEXT,SHORT:SASL_SSL",
     "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
     "listener.name.secure.plain.sasl.jaas.config": (
         "org.apache.kafka.common.security.plain.PlainLoginModule required "
@@ -44,19 +45,28 @@ CONFIGS: dict[str, str | int | float] = {
     "listener.name.secure.oauthbearer.sasl.jaas.config": (
         "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required;"
     ),
-    "listener.name.short.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
     "listener.name.short.plain.sasl.jaas.config": (
-        'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="a";'
+        f'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="{QUOTED}";'
+    ),
+    "listener.name.short.oauthbearer.sasl.jaas.config": (
+        "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required;"
     ),
     "listener.name.short.connections.max.reauth.ms": SESSION_MS,
 }
-MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
+SCRAM = ["SCRAM-SHA-256", "SCRAM-SHA-512"]
+MECHANISMS = ["PLAIN", *SCRAM, "OAUTHBEARER"]
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[EmbeddedCluster]:
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return Certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="module")
+def cluster(certificates: Certificates) -> Iterator[EmbeddedCluster]:
     listeners = {"SECURE": "127.0.0.1:0", "SHORT": "127.0.0.1:0"}
-    with EmbeddedCluster(more_listeners=listeners, configs=CONFIGS) as cluster:
+    stores = {"ssl.keystore.location": certificates.issue("broker", ["127.0.0.1"])}
+    with EmbeddedCluster(more_listeners=listeners, configs=CONFIGS | stores) as cluster:
         cluster.create_topic(TOPIC, partitions=1)
         admin = ADMIN.AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
         alter(
@@ -90,7 +100,7 @@ def token(name: str = "alice", seconds: float = 3600) -> str:
 
 
 def settings_of(cluster: EmbeddedCluster, mechanism: str, password: str = PASSWORD) -> dict[str, Any]:
-    """Return the settings of a client of librdkafka."""
+    """Return the settings of a client of librdkafka at the listener SECURE."""
     found: dict[str, Any] = {
         "bootstrap.servers": address(cluster, "SECURE"),
         "security.protocol": "SASL_PLAINTEXT",
@@ -216,18 +226,24 @@ def test_aiokafka(cluster: EmbeddedCluster, python: Path, mechanism: str) -> Non
     assert done.returncode == 0, done.stdout + done.stderr[-3000:]
 
 
-def test_a_client_renews_its_session(cluster: EmbeddedCluster) -> None:
-    """librdkafka does it with PLAIN: the connection stays."""
-    settings = {
+@pytest.mark.parametrize(
+    "mechanism", ["PLAIN", "OAUTHBEARER", *(pytest.param(one, marks=pytest.mark.long) for one in SCRAM)]
+)
+def test_a_client_renews_its_session(
+    cluster: EmbeddedCluster, certificates: Certificates, mechanism: str
+) -> None:
+    """Over TLS; the connection stays."""
+    errors: list[Any] = []
+    settings = settings_of(cluster, mechanism) | {
         "bootstrap.servers": address(cluster, "SHORT"),
-        "security.protocol": "SASL_PLAINTEXT",
-        "sasl.mechanism": "PLAIN",
-        "sasl.username": "alice",
-        "sasl.password": "a",
+        "security.protocol": "SASL_SSL",
+        # From memory, as programs have them that get their secrets from a vault.
+        "ssl.ca.pem": Path(certificates.ca_file).read_text(),
         "enable.idempotence": True,
+        "error_cb": errors.append,
     }
+    producer = confluent_kafka.Producer(settings)
     delivered: list[Any] = []
-    producer = confluent_kafka.Producer(settings | {"error_cb": lambda error: delivered.append(error)})
     began = time.monotonic()
     sent = 0
     while time.monotonic() - began < 4 * SESSION_MS / 1000:
@@ -236,3 +252,4 @@ def test_a_client_renews_its_session(cluster: EmbeddedCluster) -> None:
         assert producer.flush(30) == 0
         time.sleep(0.2)
     assert delivered == [None] * sent
+    assert errors == []
