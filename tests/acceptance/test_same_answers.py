@@ -18,6 +18,7 @@ from tests.acceptance.same_answers import (
     malformed,
     producing,
     reading,
+    tokens,
     transacting,
 )
 from tests.acceptance.same_answers.both import Both, Script, both_brokers
@@ -120,6 +121,7 @@ def both(kafka_jars_ready: None, tmp_path_factory: pytest.TempPathFactory) -> It
         administration.log_directories,
         administration.metadata,
         administration.cluster,
+        tokens.without_tokens,
         malformed.samples,
         malformed.cut_requests,
         malformed.odd_headers,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import ctrlchan
+from ctrlchan.security.settings import SaslSettings
 from tests.acceptance.same_answers.messages import Messages
 from tests.acceptance.same_answers.recorder import Broker, differences
 from tests.kafka.jars import kafka_jars
@@ -34,16 +35,35 @@ class Both:
 
 
 @contextmanager
-def both_brokers(folder: Path, configs: Mapping[str, str]) -> Iterator[Both]:
-    """Start both; the versions that are compared are those that both serve."""
+def both_brokers(
+    folder: Path, configs: Mapping[str, str], user: SaslSettings | None = None
+) -> Iterator[Both]:
+    """Start both; the versions that are compared are those that both serve.
+
+    ``user``: asks at a listener CLIENTS with SASL, None: at the one without.
+    """
+    listener = "PLAINTEXT" if user is None else "CLIENTS"
+    more = {} if user is None else {"CLIENTS": "SASL_PLAINTEXT"}
+    own = (
+        {}
+        if user is None
+        else {"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CLIENTS:SASL_PLAINTEXT"}
+    )
     messages = Messages(next(kafka_jars().glob("kafka-clients-*.jar")))
     with (
-        KafkaRig(folder / "kafka", brokers=1, properties=configs) as rig,
-        ctrlchan.EmbeddedCluster(1, log_dir=folder / "ours", configs=configs) as cluster,
+        KafkaRig(folder / "kafka", brokers=1, listeners=more, properties=configs) as rig,
+        ctrlchan.EmbeddedCluster(
+            1,
+            log_dir=folder / "ours",
+            configs={**configs, **own},
+            more_listeners=dict.fromkeys(more, "127.0.0.1:0"),
+        ) as cluster,
     ):
-        real = rig.broker(1).endpoint("PLAINTEXT")
-        ours = cluster.brokers[0].endpoints[0]
-        found = Both(Broker(messages, (real.host, real.port)), Broker(messages, (ours.host, ours.port)))
+        real = rig.broker(1).endpoint(listener)
+        ours = next(one for one in cluster.brokers[0].endpoints if one.listener == listener)
+        found = Both(
+            Broker(messages, (real.host, real.port), user), Broker(messages, (ours.host, ours.port), user)
+        )
         served, announced = found.ours.announced(), found.kafka.announced()
         for broker in (found.kafka, found.ours):
             broker.versions = {

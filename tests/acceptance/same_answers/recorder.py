@@ -9,6 +9,8 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from ctrlchan.security.mechanisms import client_mechanism
+from ctrlchan.security.settings import SaslSettings
 from tests.acceptance.same_answers.messages import Message, Messages
 from tests.kafka.wire import receive_frame, send_frame
 from tests.unit.broker.log.batches import CONTROL
@@ -31,11 +33,13 @@ _CRC, _ATTRIBUTES_END, _TIMESTAMPS = slice(17, 21), 23, slice(27, 43)
 _IDS: Final = {
     "ClusterId": "cluster",
     "Leader": "member",
+    "Hmac": "hmac",
     "LogDir": "log directory",
     "MemberId": "member",
     "Port": "port",
     "ProducerId": "producer",
     "SessionId": "session",
+    "TokenId": "token",
     "TopicId": "topic",
 }
 #: Fields with the time, the room of the disk, or a text for people: whether there is one is compared.
@@ -43,8 +47,14 @@ _BLANKS: Final = frozenset(
     {
         "BatchIndexErrorMessage",
         "ErrorMessage",
+        "ExpiryTimestamp",
+        "ExpiryTimestampMs",
+        "IssueTimestamp",
+        "IssueTimestampMs",
         "LastTimestamp",
         "LogAppendTimeMs",
+        "MaxTimestamp",
+        "MaxTimestampMs",
         "TotalBytes",
         "TransactionStartTimeMs",
         "UsableBytes",
@@ -61,6 +71,7 @@ _UNORDERED: Final[Mapping[str, Mapping[str, str]]] = {
     "CreateTopics": {"Configs": "Name"},
     "DeleteGroups": {"Results": "GroupId"},
     "DescribeConfigs": {"Configs": "Name"},
+    "DescribeDelegationToken": {"Tokens": "TokenId"},
     "DescribeGroups": {"Members": "MemberId"},
     "DescribeLogDirs": {"Topics": "Name", "Partitions": "PartitionIndex"},
     "DescribeProducers": {"ActiveProducers": "ProducerId"},
@@ -109,9 +120,14 @@ class Connection:
 
 
 class Broker:
-    """One broker, with the answers to what it was asked. ``versions``: of each API that is compared."""
+    """One broker, with the answers to what it was asked. ``versions``: of each API that is compared.
 
-    def __init__(self, messages: Messages, address: tuple[str, int]) -> None:
+    ``user``: as whom requests are sent; it may be another one later. None: without SASL.
+    """
+
+    def __init__(
+        self, messages: Messages, address: tuple[str, int], user: SaslSettings | None = None
+    ) -> None:
         self.address = address
         self.versions: dict[str, range] = {}
         self.answers: list[Answer] = []
@@ -119,7 +135,8 @@ class Broker:
         self._messages = messages
         #: The address that requests come from; None: any.
         self.host: str | None = None
-        self._connections: dict[str | None, Connection] = {}
+        self.user = user
+        self._connections: dict[tuple[str | None, str | None], Connection] = {}
         self._names: dict[tuple[str, object], int] = {}
 
     def close(self) -> None:
@@ -202,8 +219,8 @@ class Broker:
         self.asked.add((api, version))
         data = connection.receive()
         if data is None:
-            if connection is self._connections.get(self.host):
-                self._connections.pop(self.host).close()
+            if connection is self._connections.get(self._who):
+                self._connections.pop(self._who).close()
             self.answers.append(Answer(label, CLOSED, None))
             return None
         response = self._messages[f"{api}Response"]
@@ -223,10 +240,29 @@ class Broker:
         self.answers.append(Answer(f"{api} v{version} {values}", outcome, None))
 
     def _send(self, frame: bytes) -> Connection:
-        if self.host not in self._connections:
-            self._connections[self.host] = Connection(self.address, self.host)
-        self._connections[self.host].send(frame)
-        return self._connections[self.host]
+        if self._who not in self._connections:
+            connection = self._connections[self._who] = Connection(self.address, self.host)
+            if self.user is not None:
+                self._log_in(connection, self.user)
+        self._connections[self._who].send(frame)
+        return self._connections[self._who]
+
+    @property
+    def _who(self) -> tuple[str | None, str | None]:
+        return self.host, None if self.user is None else self.user.username
+
+    def _log_in(self, connection: Connection, user: SaslSettings) -> None:
+        exchange = client_mechanism(user, self.address[0])
+        connection.send(self.frame("SaslHandshake", 1, {"Mechanism": user.mechanism}))
+        assert connection.receive() is not None
+        token: bytes | None = exchange.begin()
+        while token is not None:
+            connection.send(self.frame("SaslAuthenticate", 1, {"AuthBytes": token}))
+            data = connection.receive()
+            assert data is not None, f"{user.username} is refused"
+            answer = self._read(self._messages["SaslAuthenticateResponse"], 1, data)
+            assert answer["ErrorCode"] == 0, answer
+            token = exchange.proceed(answer["AuthBytes"])
 
     def _read(self, response: Message, version: int, data: bytes) -> Any:
         is_flexible = version in response.flexible and response.name != "ApiVersionsResponse"
@@ -262,7 +298,9 @@ class Broker:
         number = self._names.setdefault((kind, value), len(others) + 1)
         if isinstance(value, uuid.UUID):
             return uuid.UUID(int=number)
-        return number if isinstance(value, int) else f"{kind} {number}"
+        if isinstance(value, int):
+            return number
+        return f"{kind} {number}".encode() if isinstance(value, bytes) else f"{kind} {number}"
 
 
 def _whole_batches(data: bytes) -> bytes:

@@ -143,6 +143,10 @@ def test_sessions_by_mechanism_and_listener() -> None:
             f'KafkaServer {{ {PLAIN} user_all="a"; }}; clients.KafkaServer {{ {PLAIN} user_own="b"; }};',
             {"own": "b"},
         ),
+        (
+            f'KafkaServer {{ {PLAIN} user_all="a"; }}; other.KafkaServer {{ {PLAIN} user_own="b"; }};',
+            {"all": "a"},
+        ),
         (f'KafkaServer {{ x.Other required a="b"; {PLAIN} username="x" user_all="a"; }};', {"all": "a"}),
     ],
 )
@@ -158,6 +162,7 @@ def test_a_jaas_file(tmp_path: Path, text: str, users: dict[str, str]) -> None:
     ("text", "problem"),
     [
         ("KafkaServer {", r"jaas\.conf: JAAS: "),
+        (f'other.KafkaServer {{ {PLAIN} user_a="b"; }};', "nobody can authenticate: PLAIN has no users"),
         ('Client { x.Other required a="b"; };', "nobody can authenticate: PLAIN has no users"),
         ("\udcff", "is not UTF-8"),
     ],

@@ -22,6 +22,9 @@ OPTIONS = {
         "other": "https://host/token",
     },
     'empty=""': {"empty": ""},
+    '"a name"=value': {"a name": "value"},
+    'a="value1 = 1, value2 = 2"': {"a": "value1 = 1, value2 = 2"},
+    'number="3"': {"number": "3"},
     'password="a;b{c}"': {"password": "a;b{c}"},
     "": {},
 }
@@ -35,6 +38,11 @@ def test_options(text: str) -> None:
 def test_a_flag_in_capital_letters_and_the_simple_name() -> None:
     (module,) = parse_jaas_config(f"  {PLAIN}\n REQUIRED ;\n")
     assert (module.flag, module.simple_name) == ("required", "PlainLoginModule")
+
+
+@pytest.mark.parametrize("flag", ["required", "requisite", "sufficient", "optional"])
+def test_each_flag(flag: str) -> None:
+    assert parse_jaas_config(f'{PLAIN} {flag} a="b";') == [LoginModule(PLAIN, flag, {"a": "b"})]
 
 
 def test_several_login_modules() -> None:
@@ -72,6 +80,9 @@ BAD = {
     f'{PLAIN} required password="s3cret\n";': "a quotation mark has no other one",
     f"{PLAIN} required password=s3cret }}": "';' is missing",
     "; required;": "a login module is missing",
+    "  required option=s3cret;": "the flag of required is none of",
+    f"{PLAIN} option=s3cret;": "the flag of .* is none of",
+    f"{PLAIN} {{ option=s3cret;": "the flag of .* is missing",
 }
 
 

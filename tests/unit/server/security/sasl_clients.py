@@ -10,10 +10,12 @@ from typing import Any, Final
 from kio.schema.errors import ErrorCode as KioError
 from scramp import ScramClient
 
+from ctrlchan.security.scram_client import ScramClient as OwnClient
 from ctrlchan.server.api import Buffers
 from ctrlchan.server.security.mechanisms import mechanisms
 from ctrlchan.server.security.sasl_server import SaslListener, SaslServer
 from ctrlchan.server.security.scram_credentials import ScramCredential, credential_of_password
+from ctrlchan.server.security.token_logins import TokenLogin
 from ctrlchan.server.security.unsecured_tokens import UnsecuredTokens
 from tests.unit.broker.local_broker import client_frame, read_client_response
 
@@ -34,6 +36,19 @@ def find_credential(mechanism: str, username: str) -> ScramCredential | None:
     return _CREDENTIALS[key]
 
 
+class Tokens:
+    """One delegation token, of alice."""
+
+    def __init__(self, expires_ms: int) -> None:
+        self._expires_ms = expires_ms
+
+    def login(self, token_id: str) -> TokenLogin | None:
+        return TokenLogin("alice", self._expires_ms) if token_id == "id" else None
+
+    def credential(self, mechanism: str, token_id: str) -> ScramCredential:
+        return credential_of_password(mechanism, f"hmac of {token_id}", b"0123456789ab")
+
+
 class Clock:
     def __init__(self) -> None:
         self.ms = NOW
@@ -47,11 +62,12 @@ def sasl_listener(
     max_session_ms: int = 0,
     clock: Clock | None = None,
     options: Mapping[str, str] | None = None,
+    tokens: Tokens | None = None,
 ) -> SaslListener:
     """Return a listener with USERS. ``options``: of the login module of OAUTHBEARER."""
     clock = clock or Clock()
     names = names or ALL
-    made = mechanisms(names, USERS.get, find_credential, UnsecuredTokens(options or {}, clock))
+    made = mechanisms(names, USERS.get, find_credential, UnsecuredTokens(options or {}, clock), tokens)
     return SaslListener(made, dict.fromkeys(names, max_session_ms), clock)
 
 
@@ -111,3 +127,8 @@ class Client:
         client.set_server_first(self.token(client.get_client_first().encode()).decode())
         client.set_server_final(self.token(client.get_client_final().encode()).decode())
         return client
+
+    def scram_of_token(self, mechanism: str) -> None:
+        """Go through SCRAM with the delegation token, by our own client."""
+        client = OwnClient(mechanism, "id", "hmac of id", tokenauth=True)
+        client.check(self.token(client.answer(self.token(client.first.encode()).decode()).encode()).decode())

@@ -27,6 +27,7 @@ from tests.unit.server.security.sasl_clients import (
     USERS,
     Client,
     Clock,
+    Tokens,
     bearer,
     joined,
     sasl_listener,
@@ -271,6 +272,28 @@ def test_a_token_that_expires_ends_the_session(limit: int, expected: int) -> Non
     client.handshake("OAUTHBEARER")
     body = client.authenticate(bearer(unsecured_token(exp=NOW / 1000 + 60)))
     assert (lifetime(body), client.server.session_ms) == (expected, expected)
+
+
+def test_a_delegation_token_that_expires_ends_the_session() -> None:
+    clock = Clock()
+    client = Client(2, sasl_listener(clock=clock, tokens=Tokens(NOW + 60_000)))
+    client.handshake("SCRAM-SHA-256")
+    client.scram_of_token("SCRAM-SHA-256")
+    first = client.server.principal, client.server.by_token, client.server.session_ms
+    assert first == (Principal.user("alice"), True, 60_000)
+    # It is renewed by the same principal, here by his password.
+    client.server.renew()
+    client.handshake("SCRAM-SHA-256")
+    client.scram("SCRAM-SHA-256")
+    renewed = client.server
+    assert not renewed.by_token
+    assert renewed.session_ms is None
+    # One that has expired already has no time; it is nobody's task here to refuse it.
+    clock.ms += 61_000
+    late = Client(2, sasl_listener(clock=clock, tokens=Tokens(NOW + 60_000)))
+    late.handshake("SCRAM-SHA-256")
+    late.scram_of_token("SCRAM-SHA-256")
+    assert late.server.session_ms == 0
 
 
 def test_a_token_that_has_just_expired_is_a_session_of_no_time() -> None:

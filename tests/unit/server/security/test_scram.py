@@ -11,10 +11,11 @@ import base64
 import pytest
 from scramp import ScramClient, ScramMechanism
 
+from ctrlchan.security.scram_client import ScramClient as OwnClient
 from ctrlchan.server.security.mechanism import InvalidCredentialsError, RefusedError
 from ctrlchan.server.security.scram import Scram
 from ctrlchan.server.security.scram_credentials import ScramCredential, credential_of_password
-from tests.unit.server.security.sasl_clients import USERS, find_credential
+from tests.unit.server.security.sasl_clients import USERS, Tokens, find_credential
 
 MECHANISMS = ["SCRAM-SHA-256", "SCRAM-SHA-512"]
 
@@ -221,3 +222,75 @@ def test_a_credential_of_few_iterations() -> None:
     few = credential_of_password("SCRAM-SHA-256", "secret", b"salt", 4095)
     with pytest.raises(InvalidCredentialsError, match="4095 iterations, less than 4096"):
         Scram("SCRAM-SHA-256", lambda _: few).receive(b"n,,n=alice,r=nonce")
+
+
+# -- delegation tokens
+
+
+def log_in(one: Scram, *, tokenauth: bool, user: str = "id", password: str = "hmac of id") -> None:
+    """Log in with our own client."""
+    own = OwnClient(one._mechanism, user, password, tokenauth=tokenauth)
+    assert own.first.endswith(",tokenauth=true") == tokenauth
+    own.check(one.receive(own.answer(one.receive(own.first.encode()).decode()).encode()).decode())
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_a_delegation_token(mechanism: str) -> None:
+    one = Scram(mechanism, lambda _: None, Tokens(60_000))
+    log_in(one, tokenauth=True)
+    assert (one.complete, one.username) == (True, "alice")
+    assert (one.by_token, one.expires_ms) == (True, 60_000)
+
+
+def test_an_ordinary_user_has_no_token() -> None:
+    one = server()
+    log_in(one, tokenauth=False, user="alice", password=USERS["alice"])
+    assert (one.username, one.by_token, one.expires_ms) == ("alice", False, None)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "tokenauth", "user", "password"),
+    [
+        (Tokens(60_000), True, "id", "wrong"),
+        (Tokens(60_000), True, "another", "hmac of another"),
+        # A user is no token, and a token no user.
+        (Tokens(60_000), True, "alice", USERS["alice"]),
+        (Tokens(60_000), False, "id", "hmac of id"),
+        (None, True, "id", "hmac of id"),
+    ],
+)
+def test_tokens_that_are_refused(tokens: Tokens | None, tokenauth: bool, user: str, password: str) -> None:
+    """At the second message, as wrong passwords: nobody can ask which tokens there are."""
+    one = Scram("SCRAM-SHA-256", lambda name: find_credential("SCRAM-SHA-256", name), tokens)
+    with pytest.raises(InvalidCredentialsError, match="an unknown user or a wrong password"):
+        log_in(one, tokenauth=tokenauth, user=user, password=password)
+    assert not one.complete
+
+
+@pytest.mark.parametrize(
+    ("extensions", "expected"),
+    [
+        ("", False),
+        (",tokenauth=true", True),
+        (",tokenauth=TRUE", True),
+        (",tokenauth=false", False),
+        (",tokenauth=1", False),
+        (",x=y,tokenauth=true,z=true", True),
+        (",tokenauth=true,tokenauth=false", False),
+        (",other=tokenauth", False),
+    ],
+)
+def test_the_extension_of_tokens(extensions: str, expected: bool) -> None:
+    one = Scram("SCRAM-SHA-256", lambda _: None, Tokens(60_000))
+    one.receive(f"n,,n=id,r=nonce{extensions}".encode())
+    assert one.by_token is expected
+
+
+def test_a_token_and_an_authorization_id() -> None:
+    """It is compared with the token's id, not with its owner."""
+    one = Scram("SCRAM-SHA-256", lambda _: None, Tokens(60_000))
+    one.receive(b"n,a=id,n=id,r=nonce,tokenauth=true")
+    with pytest.raises(RefusedError, match="different from username"):
+        Scram("SCRAM-SHA-256", lambda _: None, Tokens(60_000)).receive(
+            b"n,a=alice,n=id,r=nonce,tokenauth=true"
+        )

@@ -120,6 +120,14 @@ def test_claims_that_are_wrong(signed: SignedTokens, claims: dict[str, Any], rea
         signed(token(**claims))
 
 
+@pytest.mark.parametrize(
+    "text", ["", "  ", "..", "{0}..{2}", ".{1}.{2}", "{0}.{1}.", "{0}.{1}", "{1}.{0}.{2}"]
+)
+def test_texts_that_are_no_tokens(signed: SignedTokens, text: str) -> None:
+    with pytest.raises(InvalidTokenError):
+        signed(text.format(*token().split(".")))
+
+
 @pytest.mark.parametrize("expires", ['"soon"', "[]", "1e999", "NaN", "true", "1" * 5000])
 def test_times_that_are_no_numbers(signed: SignedTokens, expires: str) -> None:
     """PyJWT makes no such token: its parts are put together here."""
