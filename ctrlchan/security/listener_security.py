@@ -36,7 +36,7 @@ class ListenerSecurity:
     - ``principal_rules`` (``DEFAULT``): the user's name for that in a client's certificate
       (``ssl.principal.mapping.rules``).
     - ``principal_builder`` (Kafka's own): makes the principals of those who connect
-      (``principal.builder.class``). Of brokers that store records.
+      (``principal.builder.class``).
     - ``mechanisms`` (none): of SASL, a part of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER
       (``sasl.enabled.mechanisms``).
     - ``users`` (none): user name -> password (the ``user_…`` options of ``PlainLoginModule``). SCRAM finds

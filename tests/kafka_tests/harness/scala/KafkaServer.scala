@@ -1,7 +1,7 @@
 package kafka.server
 
 import ctrlchan.{ForkedProcess, Principals}
-import java.io.{File, FileOutputStream, IOException, StringReader, StringWriter}
+import java.io.{File, FileOutputStream, IOException}
 import java.nio.file.Files
 import java.time.Duration
 import java.util.{Collections, Properties}
@@ -458,23 +458,11 @@ object Controllers {
     if (controller.brokers > 0) controller else { controller.process.stop(END); null }
   })
 
-  /** The controller has no principal builders: brokers are anonymous to it. Principals that they forward are those of tests. */
-  private def withAnonymousAsSuperUser(settings: String): String = {
-    val properties = new Properties
-    properties.load(new StringReader(settings))
-    val superUsers = Option(properties.getProperty("super.users")).filter(_.nonEmpty).toSeq :+ "User:ANONYMOUS"
-    properties.put("super.users", superUsers.mkString(";"))
-    val written = new StringWriter
-    properties.store(written, null)
-    written.toString
-  }
-
   private def start(zookeeper: String, properties: File): ForkedProcess = {
     val log = properties.toPath.resolveSibling(properties.getName + ".controller.log")
     // Its own copy: the broker's file changes when it starts again.
-    val copy = properties.toPath.resolveSibling(properties.getName + ".controller")
-    val settings = Files.readString(properties.toPath)
-    Files.writeString(copy, if (settings.contains("principal.builder.class")) withAnonymousAsSuperUser(settings) else settings)
+    val copy = Files.copy(properties.toPath, properties.toPath.resolveSibling(properties.getName + ".controller"),
+      java.nio.file.StandardCopyOption.REPLACE_EXISTING)
     val process = ForkedProcess.start(List(
       "-v", "controller", "--zookeeper", zookeeper, "--config", copy.toString, "--id", ID.toString,
       "--listen", addresses.getOrDefault(zookeeper, "localhost:0")).asJava, log)
