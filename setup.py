@@ -159,7 +159,10 @@ if not CHANNEL_ONLY:
         extension("ctrlchan.server._connection_quotas", server_parts, trace=False),
         extension("ctrlchan.server._openssl", server_parts, trace=False),
         extension("ctrlchan.broker.metadata._snapshot", metadata_parts, trace=False),
-        extension("ctrlchan.broker.quota._client_quotas", quota_parts, trace=False),
+        *(
+            extension(f"ctrlchan.broker.quota.{name}", quota_parts, trace=False)
+            for name in ("_client_quotas", "_replication_quota")
+        ),
         extension("ctrlchan.broker._decisions", [*c_parts, "ctrlchan/broker/_decisions.pxd"], trace=False),
         *(
             extension(f"ctrlchan.broker.replica.{name}", replica_parts, trace=False)

@@ -41,7 +41,9 @@ from ctrlchan.broker.metadata.published_metadata import PublishedMetadata
 from ctrlchan.broker.node import BrokerNode
 from ctrlchan.broker.producer_ids import ProducerIds, random_block
 from ctrlchan.broker.quota._client_quotas import ClientQuotas
+from ctrlchan.broker.quota._replication_quota import ReplicationQuota
 from ctrlchan.broker.quota.entities import QuotaEntities
+from ctrlchan.broker.quota.replication import ReplicationQuotas, throttled_rates
 from ctrlchan.broker.quota.requests import RequestQuotas
 from ctrlchan.broker.replica._partitions import PartitionTable
 from ctrlchan.broker.replica.isr_updates import IsrUpdates
@@ -160,6 +162,7 @@ class BrokerServer:
                 mutation_samples=settings.quotas.mutation_samples,
                 mutation_window_seconds=settings.quotas.mutation_window_seconds,
             )
+            replication = ReplicationQuotas.of(settings.quotas)
             # The listener of brokers is the first one.
             connections = ConnectionQuotas(
                 len(config.listeners),
@@ -202,6 +205,7 @@ class BrokerServer:
                 producer_ids,
                 lock,
                 security,
+                replication.follower,
                 cleanup,
             )
             self.produce = ProduceApi(manager.table, metadata.current)
@@ -210,6 +214,7 @@ class BrokerServer:
                 metadata.current,
                 max_bytes=settings.requests.fetch_max_bytes,
                 sessions=settings.requests.fetch_sessions,
+                leader_quota=replication.leader,
             )
             decisions = None
             if authorizer is not None:
@@ -240,6 +245,7 @@ class BrokerServer:
                 decisions=decisions,
                 quotas=quotas,
                 tokens=tokens,
+                replication_quotas=replication,
             )
             sasl = self._make_sasl(listeners, tokens, cleanup)
             self._listen(listeners, settings, apis, authorizer, sasl, connections)
@@ -334,6 +340,7 @@ class BrokerServer:
         producer_ids: ProducerIds,
         lock: AbstractContextManager[object],
         security: PeerSecurity | None,
+        follower_quota: ReplicationQuota,
         cleanup: ExitStack,
     ) -> tuple[ReplicaManager, GroupService, TransactionService]:
         """Make what gives logs their roles, and the coordinators, which listen to those of their topics."""
@@ -371,6 +378,7 @@ class BrokerServer:
             find_address=partial(metadata.address_of, self.config.listener),
             fetching=settings.fetchers,
             security=security,
+            follower_quota=follower_quota,
         )
         self._manager = manager
         cleanup.callback(manager.stop)
@@ -417,6 +425,7 @@ class BrokerServer:
         dynamic.follow(LogManagerSettings.of, self.core.logs.reconfigure)
         dynamic.follow(server_settings, self.server.reconfigure)
         dynamic.follow(table.NUM_IO_THREADS.of, self.pool.resize)
+        dynamic.follow(throttled_rates, self.core.replication_quotas.limit)
         dynamic.follow(
             table.TRANSACTION_PARTITION_VERIFICATION_ENABLE.of,
             lambda verifies: setattr(partitions, "verifies_transactions", verifies),

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ctrlchan.broker.metadata.published_metadata import PublishedMetadata
     from ctrlchan.broker.producer_ids import ProducerIds
     from ctrlchan.broker.quota._client_quotas import ClientQuotas
+    from ctrlchan.broker.quota.replication import ReplicationQuotas
     from ctrlchan.broker.replica._partitions import PartitionTable
     from ctrlchan.broker.replica.replica_manager import ReplicaManager
     from ctrlchan.server.delegation_tokens.delegation_tokens import DelegationTokens
@@ -48,6 +49,7 @@ class StoringCore(BrokerCore):
     producer_ids: ProducerIds
     faults: Faults
     quotas: ClientQuotas
+    replication_quotas: ReplicationQuotas
     controller: ControllerClient | None = None
     config_store: BrokerConfigs | None = None
     decisions: Decisions | None = None

@@ -281,6 +281,8 @@ PRODUCER_ID_EXPIRATION_CHECK_INTERVAL_MS = _unshown(
 )
 QUOTA_WINDOW_NUM = _unshown("quota.window.num", INT, "11", least=1)
 QUOTA_WINDOW_SIZE_SECONDS = _unshown("quota.window.size.seconds", INT, "1", least=1)
+REPLICATION_QUOTA_WINDOW_NUM = _unshown("replication.quota.window.num", INT, "11", least=1)
+REPLICATION_QUOTA_WINDOW_SIZE_SECONDS = _unshown("replication.quota.window.size.seconds", INT, "1", least=1)
 SECURITY_INTER_BROKER_PROTOCOL = _unshown("security.inter.broker.protocol", STRING, "PLAINTEXT")
 SUPER_USERS = _unshown("super.users", STRING, "")
 ZOOKEEPER_CONNECT = _unshown("zookeeper.connect", STRING)
@@ -305,8 +307,8 @@ ZOOKEEPER_SSL_TRUSTSTORE_TYPE = _unshown("zookeeper.ssl.truststore.type", STRING
 
 # -- brokers: only dynamic (``QuotaConfigs.brokerQuotaConfigs``)
 
-_described_only(_dynamic_only("follower.replication.throttled.rate", LONG, least=0))
-_described_only(_dynamic_only("leader.replication.throttled.rate", LONG, least=0))
+FOLLOWER_REPLICATION_THROTTLED_RATE = _dynamic_only("follower.replication.throttled.rate", LONG, least=0)
+LEADER_REPLICATION_THROTTLED_RATE = _dynamic_only("leader.replication.throttled.rate", LONG, least=0)
 _described_only(_dynamic_only("replica.alter.log.dirs.io.max.bytes.per.second", LONG, least=0))
 
 # -- topics
@@ -342,9 +344,13 @@ FLUSH_MS = _topic(
     behind=((LOG_FLUSH_INTERVAL_MS, 1), (LOG_FLUSH_SCHEDULER_INTERVAL_MS, 1)),
     least=0,
 )
-_described_only(_topic("follower.replication.throttled.replicas", LIST, "", check=check_throttled_replicas))
+FOLLOWER_REPLICATION_THROTTLED_REPLICAS = _topic(
+    "follower.replication.throttled.replicas", LIST, "", check=check_throttled_replicas
+)
 INDEX_INTERVAL_BYTES = _topic("index.interval.bytes", INT, "4096", twin="log.index.interval.bytes", least=0)
-_described_only(_topic("leader.replication.throttled.replicas", LIST, "", check=check_throttled_replicas))
+LEADER_REPLICATION_THROTTLED_REPLICAS = _topic(
+    "leader.replication.throttled.replicas", LIST, "", check=check_throttled_replicas
+)
 _described_only(_topic("local.retention.bytes", LONG, "-2", twin="log.local.retention.bytes", least=-2))
 _described_only(_topic("local.retention.ms", LONG, "-2", twin="log.local.retention.ms", least=-2))
 MAX_COMPACTION_LAG_MS = _topic(

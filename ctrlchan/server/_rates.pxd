@@ -68,6 +68,15 @@ cdef inline int64_t forget_old(Rate* rate, int64_t now) noexcept nogil:
     return oldest
 
 
+cdef inline int64_t begin_of(Rate* rate, int64_t now) noexcept nogil:
+    """Return when the oldest sample begins; the first one begins now, as in Kafka also where nothing is recorded."""
+    cdef int64_t oldest = forget_old(rate, now)
+    if rate.count == 0:
+        begin_sample(rate.samples, now)
+        rate.count = 1
+    return oldest
+
+
 cdef inline double sum_of(const Rate* rate) noexcept nogil:
     cdef double total = 0.0
     cdef int32_t i
@@ -78,7 +87,7 @@ cdef inline double sum_of(const Rate* rate) noexcept nogil:
 
 cdef inline double rate_of(Rate* rate, int64_t now, int64_t* span_ms) noexcept nogil:
     """Return what was recorded, for each second. ``span_ms``: of which time; never less than all windows but one."""
-    cdef int64_t elapsed = now - forget_old(rate, now)
+    cdef int64_t elapsed = now - begin_of(rate, now)
     cdef int64_t full = elapsed // rate.window_ms
     if full < rate.kept - 1:
         elapsed = elapsed + (rate.kept - 1 - full) * rate.window_ms
@@ -88,7 +97,7 @@ cdef inline double rate_of(Rate* rate, int64_t now, int64_t* span_ms) noexcept n
 
 cdef inline double simple_rate_of(Rate* rate, int64_t now) noexcept nogil:
     """Return what was recorded, for each second of the time since the oldest sample, which counts one window at least."""
-    cdef int64_t elapsed = max(now - forget_old(rate, now), rate.window_ms)
+    cdef int64_t elapsed = max(now - begin_of(rate, now), rate.window_ms)
     return sum_of(rate) / (elapsed / 1000.0)
 
 

@@ -60,7 +60,7 @@ class DynamicConfigs:
 
     def __init__(self, broker_id: int, static: Mapping[str, str], topics: LogConfigs) -> None:
         self.id = broker_id
-        self._static = static
+        self._static = {name: text for name, text in static.items() if not _is_dynamic_only(name)}
         self._topics = topics
         self._encoder, self._old_encoder = _encoders(static)
         #: Guards the parts; held while they take settings. Taken before all other locks of the broker.
@@ -69,7 +69,7 @@ class DynamicConfigs:
         self._on_written: list[Callable[[Mapping[str, str]], object]] = []
         self._own: Mapping[str, str] = {}
         self._defaults: Mapping[str, str] = {}
-        self._effective: Mapping[str, str] = dict(static)
+        self._effective: Mapping[str, str] = self._static
         self.follow(LogConfig.from_broker_configs, topics.set_defaults)
 
     @property
@@ -240,6 +240,11 @@ class DynamicConfigs:
         if self._encoder is None:
             raise ConfigError("Password encoder secret not configured")
         return self._encoder
+
+
+def _is_dynamic_only(name: str) -> bool:
+    """Return whether a setting counts only where it is dynamic, and not in a file."""
+    return name in table.DYNAMIC and name not in table.BROKERS
 
 
 def _encoders(static: Mapping[str, str]) -> tuple[PasswordEncoder | None, PasswordEncoder | None]:

@@ -11,9 +11,18 @@ from ctrlchan.config import table
 from ctrlchan.config.setting import Setting
 from ctrlchan.config.typed import TypedSettings, fields_of, value_of
 
-__all__ = ["LogConfig"]
+__all__ = ["ALL_REPLICAS", "LogConfig"]
 
 _MAX_INT64: Final = 2**63 - 1
+#: Partition and broker id of a throttled replica. The one replica of ``*`` stands for all of the topic.
+ALL_REPLICAS: Final = frozenset({(-1, -1)})
+
+
+def _throttled_replicas(words: list[str]) -> frozenset[tuple[int, int]]:
+    if words == ["*"]:
+        return ALL_REPLICAS
+    replicas = (word.partition(":") for word in words)
+    return frozenset((int(partition), int(broker_id)) for partition, _, broker_id in replicas)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +55,12 @@ class LogConfig(TypedSettings):
     message_timestamp_after_max_ms: int = value_of(table.MESSAGE_TIMESTAMP_AFTER_MAX_MS)
     message_timestamp_difference_max_ms: int = value_of(table.MESSAGE_TIMESTAMP_DIFFERENCE_MAX_MS)
     min_insync_replicas: int = value_of(table.MIN_INSYNC_REPLICAS)
+    leader_throttled_replicas: frozenset[tuple[int, int]] = value_of(
+        table.LEADER_REPLICATION_THROTTLED_REPLICAS, _throttled_replicas
+    )
+    follower_throttled_replicas: frozenset[tuple[int, int]] = value_of(
+        table.FOLLOWER_REPLICATION_THROTTLED_REPLICAS, _throttled_replicas
+    )
 
     @classmethod
     def from_broker_configs(cls, configs: Mapping[str, str]) -> LogConfig:

@@ -66,6 +66,8 @@ class QuotaSettings(TypedSettings):
     window_seconds: int = value_of(table.QUOTA_WINDOW_SIZE_SECONDS)
     mutation_samples: int = value_of(table.CONTROLLER_QUOTA_WINDOW_NUM)
     mutation_window_seconds: int = value_of(table.CONTROLLER_QUOTA_WINDOW_SIZE_SECONDS)
+    replication_samples: int = value_of(table.REPLICATION_QUOTA_WINDOW_NUM)
+    replication_window_seconds: int = value_of(table.REPLICATION_QUOTA_WINDOW_SIZE_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@ from libc.stdint cimport int64_t
 
 from ctrlchan.broker._decisions cimport Decisions
 from ctrlchan.broker.handlers._hot cimport HotApi
+from ctrlchan.broker.quota._replication_quota cimport ReplicationQuota
 from ctrlchan.broker.replica._partition_state cimport Table
 from ctrlchan.broker.replica._partitions cimport PartitionTable
 
@@ -15,6 +16,8 @@ cdef class FetchApi(HotApi):
     # What clients may fetch; without an authorizer ``is_restricted`` is False
     cdef Decisions decisions
     cdef bint is_restricted
+    # Of what followers fetch that are not in sync
+    cdef ReplicationQuota leader_quota
     # fetch.max.bytes
     cdef int64_t max_bytes
     # Counters: requests, requests that had to wait, waits that expired, and bytes of records

@@ -1,6 +1,7 @@
 from ctrlchan.broker._decisions import Decisions
 from ctrlchan.broker.handlers._hot import HotApi
 from ctrlchan.broker.metadata._snapshot import CurrentMetadata
+from ctrlchan.broker.quota._replication_quota import ReplicationQuota
 from ctrlchan.broker.replica._partitions import PartitionTable
 
 class FetchApi(HotApi):
@@ -15,6 +16,7 @@ class FetchApi(HotApi):
         sessions: int = 1000,
         eviction_ms: int = 120_000,
         seed: int | None = None,
+        leader_quota: ReplicationQuota | None = None,
     ) -> None: ...
     def authorize_with(self, decisions: Decisions) -> None: ...
     def session_topics(self, session_id: int) -> tuple[list[bytes], bool]: ...

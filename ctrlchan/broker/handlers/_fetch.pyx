@@ -66,6 +66,7 @@ from ctrlchan.broker.metadata._snapshot cimport (
     take_snapshot,
 )
 from ctrlchan.broker.quota._client_quotas cimport FETCH as FETCH_QUOTA
+from ctrlchan.broker.quota._replication_quota cimport ReplicationQuota
 from ctrlchan.server._processor cimport (
     ABANDONED,
     ARRIVED,
@@ -98,11 +99,13 @@ from ctrlchan.broker.replica._partition_state cimport (
     RECORDS_APPENDED,
     STABLE_OFFSET_MOVED,
     WATERMARK_MOVED,
+    Follower,
     PartitionState,
     Table,
     Watcher,
     find_partition,
     find_partition_by_id,
+    follower_of,
     lock_partition,
     release_partition,
     unlock_partition,
@@ -290,15 +293,17 @@ cdef void put_answer(
     cdef Mark empty = mark_of(answer)
     cdef int32_t session_id = session.id if current.kind == INCREMENTAL else NO_SESSION
     cdef int32_t i
-    cdef int64_t size = 0
+    cdef int64_t throttled_bytes, size = 0
     for i in range(reading.count):
         size += reading.answers[i].records.size
         if current.kind == INCREMENTAL:
             reading.answers[i].is_left_out = has_no_news(session, &reading.answers[i])
     put_head(answer, header, NONE, session_id)
-    put_topics(session, reading, header, answer)
+    throttled_bytes = put_topics(session, reading, header, answer)
     if limit_answer(self, current, hot, header, answer, &empty, NONE, session_id):
         return
+    if throttled_bytes:
+        self.leader_quota.count(throttled_bytes)
     count_shared(&self.bytes_out, size)
     if current.kind != SESSIONLESS:
         for i in range(reading.count):
@@ -335,18 +340,20 @@ cdef class FetchApi(HotApi):
 
     ``metadata``: says which other partitions the cluster has, and names the leaders that a client should ask instead.
     ``max_bytes``: fetch.max.bytes. ``sessions``: max.incremental.fetch.session.cache.slots. ``eviction_ms``: how long a
-    session is kept for sure. ``seed``: of the ids of sessions, None for a random one.
+    session is kept for sure. ``seed``: of the ids of sessions, None for a random one. ``leader_quota``: of followers that
+    are not in sync, None for no quota.
     """
 
     def __cinit__(
         self, PartitionTable partitions not None, CurrentMetadata metadata not None, *, int64_t max_bytes=57_671_680,
-        int32_t sessions=1000, int64_t eviction_ms=120_000, seed=None
+        int32_t sessions=1000, int64_t eviction_ms=120_000, seed=None, ReplicationQuota leader_quota=None
     ):
         cdef int32_t i
         if not 0 <= sessions <= MOST_SESSIONS:
             raise ValueError(f"{sessions} fetch sessions, at most {MOST_SESSIONS}")
         self.partitions, self.metadata, self.max_bytes = partitions, metadata, max_bytes
         self.table = &partitions.table
+        self.leader_quota = leader_quota or ReplicationQuota()
         self.cache = <SessionCache*>calloc(1, sizeof(SessionCache))
         if self.cache == NULL:
             raise MemoryError()

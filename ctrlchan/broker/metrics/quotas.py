@@ -1,6 +1,7 @@
-"""Metrics of client quotas: rates, throttle times and tokens of each sensor.
+"""Metrics of quotas: rates, throttle times and tokens of each sensor; the rates of throttled replicas.
 
-Source: ``ClientQuotaManager``, ``ClientRequestQuotaManager``, ``ControllerMutationQuotaManager`` (Kafka 3.9).
+Source: ``ClientQuotaManager``, ``ClientRequestQuotaManager``, ``ControllerMutationQuotaManager``,
+``ReplicationQuotaManager`` (Kafka 3.9).
 A sensor has the user, the client id, or both, as the quotas demand; a name is as ZooKeeper has it.
 """
 
@@ -61,3 +62,9 @@ def collect(server: BrokerServer) -> Iterator[Metric]:
         "Percent of the time of a thread that exempt requests take",
         quotas.exempt_percent,
     )
+    for direction, quota in server.core.replication_quotas._asdict().items():
+        yield gauge(
+            f"{_SERVER}{direction}replication_byte_rate",
+            f"Bytes of throttled replicas in a second, as {direction}",
+            quota.byte_rate,
+        )

@@ -17,6 +17,9 @@ cdef struct Ids:
 cdef struct TopicSettings:
     Rules rules
     int32_t min_insync_replicas
+    # Of the partition
+    bint leader_is_throttled
+    bint follower_is_throttled
 
 
 # A role for a partition. The function that takes it leaves in it what the partition had before: the caller frees the

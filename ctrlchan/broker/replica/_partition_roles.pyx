@@ -30,11 +30,18 @@ cdef bint contains(const Ids* ids, int32_t broker_id) noexcept nogil:
     return False
 
 
+cdef void use_settings(PartitionState* p, const TopicSettings* settings) noexcept nogil:
+    """Requires the mutex."""
+    require(&p.mutex)
+    p.rules, p.min_insync_replicas = settings.rules, settings.min_insync_replicas
+    p.leader_is_throttled, p.follower_is_throttled = settings.leader_is_throttled, settings.follower_is_throttled
+
+
 cdef void take_role(PartitionState* p, Role* role) noexcept nogil:
     """Exchange log, replicas and ISR for those of the role."""
     cdef Ids ids
     if role.log != NULL and role.log != p.log:
-        p.rules, p.min_insync_replicas = role.settings.rules, role.settings.min_insync_replicas
+        use_settings(p, &role.settings)
     role.log, p.log = p.log, role.log
     ids = role.replicas
     role.replicas.ids, role.replicas.count = p.replicas, p.replica_count
@@ -108,7 +115,7 @@ cdef void resign(PartitionState* p, Role* role) noexcept nogil:
 
 cdef void set_settings(PartitionState* p, const TopicSettings* settings, int64_t now_ms) noexcept nogil:
     lock_partition(p)
-    p.rules, p.min_insync_replicas = settings.rules, settings.min_insync_replicas
+    use_settings(p, settings)
     if p.is_leader:
         advance(p, False, now_ms)
     unlock_partition(p)

@@ -75,6 +75,9 @@ cdef struct PartitionState:
     void* log
     Rules rules
     int32_t min_insync_replicas
+    # What this broker sends and gets of the partition counts for its replication quotas.
+    bint leader_is_throttled
+    bint follower_is_throttled
     # -1: none
     int32_t leader
     int32_t leader_epoch

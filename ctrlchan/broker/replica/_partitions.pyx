@@ -100,6 +100,7 @@ from collections import namedtuple
 from concurrent.futures import Future
 
 from ctrlchan._c.clock_functions import SYSTEM_CLOCK
+from ctrlchan.broker.config.log_config import ALL_REPLICAS
 from ctrlchan.broker.log._batches import check, record_errors
 from ctrlchan.errors import KafkaError
 from ctrlchan.internal_topics import INTERNAL_TOPICS
@@ -447,7 +448,12 @@ cdef tuple take_tuple(Ids* ids):
         free(ids.ids)
 
 
-cdef TopicSettings settings_of(config):
+cdef bint is_throttled(replicas, const PartitionState* partition) except -1:
+    """Return whether a set of throttled replicas has this broker's of the partition, or all."""
+    return (partition.index, partition.table.broker_id) in replicas or replicas == ALL_REPLICAS
+
+
+cdef TopicSettings settings_of(config, const PartitionState* partition):
     """Return the settings that a partition takes from a LogConfig."""
     cdef TopicSettings settings
     memset(&settings, 0, sizeof(TopicSettings))
@@ -458,14 +464,16 @@ cdef TopicSettings settings_of(config):
     settings.rules.log_append_time = config.message_timestamp_type == "LogAppendTime"
     settings.rules.compacted = config.cleanup_compact
     settings.min_insync_replicas = config.min_insync_replicas
+    settings.leader_is_throttled = is_throttled(config.leader_throttled_replicas, partition)
+    settings.follower_is_throttled = is_throttled(config.follower_throttled_replicas, partition)
     return settings
 
 
-cdef int fill_role(Role* role, Log log, replicas, isr) except -1:
+cdef int fill_role(Role* role, const PartitionState* partition, Log log, replicas, isr) except -1:
     """Set the Python objects of a role. ``log`` may be None."""
     role.replicas, role.isr = ids_of(replicas), ids_of(isr)
     if log is not None:
-        role.settings = settings_of(log.config)
+        role.settings = settings_of(log.config, partition)
         Py_INCREF(log)
         role.log = <void*>log
     return 0
@@ -597,6 +605,11 @@ cdef class Partition:
         return self.state.is_leader
 
     @property
+    def follower_is_throttled(self):
+        """Whether what this broker gets of the partition counts for the replication quota."""
+        return self.state.follower_is_throttled
+
+    @property
     def is_offline(self):
         return self.state.is_offline
 
@@ -703,7 +716,7 @@ cdef class Partition:
             raise ValueError(f"{self.topic}-{self.state.index}: leader epoch {leader_epoch}")
         memset(&role, 0, sizeof(Role))
         try:
-            fill_role(&role, log, replicas, isr)
+            fill_role(&role, &self.state, log, replicas, isr)
             role.leader, role.leader_epoch, role.partition_epoch = self.state.table.broker_id, leader_epoch, partition_epoch
             role.followers = <Follower*>calloc(max(1, role.replicas.count), sizeof(Follower))
             if role.followers == NULL:
@@ -734,7 +747,7 @@ cdef class Partition:
         cdef Role role
         memset(&role, 0, sizeof(Role))
         try:
-            fill_role(&role, log, replicas, isr)
+            fill_role(&role, &self.state, log, replicas, isr)
             role.leader, role.leader_epoch, role.partition_epoch = leader, leader_epoch, partition_epoch
             role.is_offline = is_offline
             with nogil:
@@ -744,7 +757,7 @@ cdef class Partition:
 
     def update_config(self, config):
         """Take new settings of the topic, a LogConfig."""
-        cdef TopicSettings settings = settings_of(config.check())
+        cdef TopicSettings settings = settings_of(config.check(), &self.state)
         cdef int64_t now = wall_ms(self.state.table)
         with nogil:
             set_settings(&self.state, &settings, now)

@@ -21,6 +21,7 @@ from typing import Any, Final
 from ctrlchan.broker.config.parts import FetcherSettings
 from ctrlchan.broker.log._batches import read_header
 from ctrlchan.broker.log._log import EARLIEST, LATEST, Log
+from ctrlchan.broker.quota._replication_quota import ReplicationQuota
 from ctrlchan.broker.replica._partitions import Partition
 from ctrlchan.errors import ErrorCode, KafkaError
 from ctrlchan.peers.connection import Address, PeerConnection
@@ -61,6 +62,8 @@ class _Followed:
     partition: Partition
     leader_epoch: int
     resume_at: float = 0.0
+    #: Records below the leader's high watermark that the log does not have yet; None: nothing has come.
+    lag: int | None = None
 
 
 class ReplicaFetchers:
@@ -68,7 +71,7 @@ class ReplicaFetchers:
 
     ``find_address`` returns the address of a broker, None while it is not known. It is called without a lock.
     ``truncate(topic, partition, offset)`` removes the records at the offset and above. ``security``: of the
-    connections; None for PLAINTEXT.
+    connections; None for PLAINTEXT. ``quota``: of throttled replicas, None for no quota.
     """
 
     def __init__(
@@ -78,8 +81,10 @@ class ReplicaFetchers:
         truncate: Callable[[str, int, int], None],
         settings: FetcherSettings | None = None,
         security: PeerSecurity | None = None,
+        quota: ReplicationQuota | None = None,
     ) -> None:
         self._broker_id = broker_id
+        self._quota = quota or ReplicationQuota()
         self._security = security
         self._find_address = find_address
         self._truncate = truncate
@@ -104,6 +109,7 @@ class ReplicaFetchers:
                     self._truncate,
                     self._settings,
                     self._security,
+                    self._quota,
                 )
                 self._threads[leader] = thread
                 thread.start()
@@ -143,6 +149,7 @@ class _FetcherThread(threading.Thread):
         truncate: Callable[[str, int, int], None],
         settings: FetcherSettings,
         security: PeerSecurity | None = None,
+        quota: ReplicationQuota | None = None,
     ) -> None:
         super().__init__(name=f"fetcher-{leader}", daemon=True)
         self._broker_id = broker_id
@@ -151,6 +158,7 @@ class _FetcherThread(threading.Thread):
         self._truncate = truncate
         self._settings = settings
         self._security = security
+        self._quota = quota or ReplicationQuota()
         self._failures = LogRateLimit()
         #: Held while the answer for a partition is applied.
         self._changed = threading.Condition()
@@ -216,7 +224,9 @@ class _FetcherThread(threading.Thread):
         """Return the partitions to fetch now; empty after a wait for one."""
         with self._changed:
             ready = self._ready()
-            if not ready and not self._ended.is_set():
+            if ready and not (ready := self._unthrottled(ready)):
+                self._changed.wait(self._settings.backoff_ms / 1000)
+            elif not ready and not self._ended.is_set():
                 next_at = min((one.resume_at for one in self._followed.values()), default=math.inf)
                 self._changed.wait(None if next_at == math.inf else max(0.0, next_at - self._now()))
             return ready
@@ -225,6 +235,17 @@ class _FetcherThread(threading.Thread):
         """Return the partitions that may be fetched now. Requires ``_changed``."""
         now = self._now()
         return {key: one for key, one in self._followed.items() if one.resume_at <= now}
+
+    def _unthrottled(self, ready: dict[Key, _Followed]) -> dict[Key, _Followed]:
+        """Return the partitions that need not wait for the replication quota.
+
+        Those in sync do not: they would leave the ISR. Kafka: RemoteLeaderEndPoint.shouldFollowerThrottle.
+        """
+        if not self._quota.is_exceeded:
+            return ready
+        return {
+            key: one for key, one in ready.items() if one.lag == 0 or not one.partition.follower_is_throttled
+        }
 
     def _now(self) -> float:
         """Return the time that ``resume_at`` is compared with: seconds that never go back."""
@@ -329,6 +350,10 @@ class _FetcherThread(threading.Thread):
             return
         if data.records:
             _append(log, data.records)
+            if partition.follower_is_throttled:
+                self._quota.record(len(data.records))
+        if data.records or one.lag is None:
+            one.lag = max(0, data.high_watermark - log.end_offset)
         partition.follow_watermark(data.high_watermark)
         if data.log_start_offset > log.start_offset:
             with suppress(KafkaError):

@@ -21,6 +21,7 @@ from ctrlchan.broker.config.parts import FetcherSettings
 from ctrlchan.broker.log._log import Log
 from ctrlchan.broker.log.manager import LogManager
 from ctrlchan.broker.metadata.hosted_replicas import Assignment, HostedReplicas
+from ctrlchan.broker.quota._replication_quota import ReplicationQuota
 from ctrlchan.broker.replica._partitions import Partition, PartitionTable
 from ctrlchan.broker.replica.fetcher import ReplicaFetchers
 from ctrlchan.errors import ErrorCode, KafkaError
@@ -71,6 +72,7 @@ class ReplicaManager:
         find_address: Callable[[int], Address | None] = lambda _broker_id: None,
         fetching: FetcherSettings | None = None,
         security: PeerSecurity | None = None,
+        follower_quota: ReplicationQuota | None = None,
     ) -> None:
         self.table = table
         self._broker_id = table.broker_id
@@ -80,7 +82,9 @@ class ReplicaManager:
         self._lock = lock
         self._max_lag_ms = max_lag_ms
         self._listeners = listeners
-        self._fetchers = ReplicaFetchers(self._broker_id, find_address, self._truncate, fetching, security)
+        self._fetchers = ReplicaFetchers(
+            self._broker_id, find_address, self._truncate, fetching, security, follower_quota
+        )
         self._stopped = threading.Event()
         self._isr_thread = threading.Thread(target=self._shrink_isrs, name="isr-expiration", daemon=True)
 

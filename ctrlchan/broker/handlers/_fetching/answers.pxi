@@ -55,14 +55,25 @@ cdef Result put_session_error(
     return DONE
 
 
-cdef void put_topics(
+cdef inline int64_t written(const Answer* answer) noexcept nogil:
+    return answer.size + answer.range_bytes
+
+
+cdef int64_t bytes_around_topics(const RequestHeader* header) noexcept nogil:
+    """Return the size of a response without topics, as Kafka counts it: with its size field."""
+    return SIZE_FIELD_BYTES + (10 if header.version >= SESSIONS else 4) + (2 if header.flexible else 4)
+
+
+cdef int64_t put_topics(
     FetchSession* session, Reading* reading, const RequestHeader* header, Answer* answer
 ) noexcept nogil:
     """Write the topics: neighbours of one topic together, partitions that the broker does not know last.
 
-    The ranges of files belong to the answer afterwards.
+    The ranges of files belong to the answer afterwards. Return what counts for the replication quota: the size of a
+    response with the throttled partitions alone; 0: there are none. Source: KafkaApis.sizeOfThrottledPartitions.
     """
     cdef bint flexible = header.flexible
+    cdef int64_t throttled = 0, of_topic, of_partitions, began
     cdef int32_t i = -1, j, topics = 0, partitions
     cdef const Topic* topic = NULL
     i = next_answer(reading, -1)
@@ -79,18 +90,26 @@ cdef void put_topics(
         while j >= 0 and same_topic(topic, topic_of(session, reading, j)):
             partitions += 1
             j = next_answer(reading, j)
+        began = written(answer)
         if header.version < TOPIC_IDS:
             put_name(answer, topic, flexible)
         else:
             append_bytes(answer, topic.bytes, topic.size)
         put_count(answer, partitions, flexible)
+        of_topic, of_partitions = written(answer) - began + flexible, 0
         while i != j:
+            began = written(answer)
             put_partition(&session.partitions[reading.answers[i].number], &reading.answers[i], header, answer)
+            if reading.answers[i].is_throttled:
+                of_partitions += written(answer) - began
             i = next_answer(reading, i)
+        if of_partitions:
+            throttled += of_topic + of_partitions
         if flexible:
             put_no_tags(answer)
     if flexible:
         put_endpoints(reading, answer)
+    return throttled + bytes_around_topics(header) if throttled else 0
 
 
 cdef int32_t next_answer(const Reading* reading, int32_t i) noexcept nogil:

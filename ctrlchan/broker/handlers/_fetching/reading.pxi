@@ -15,6 +15,8 @@ cdef struct PartitionAnswer:
     # and answers this one last.
     bint is_unknown
     bint is_left_out
+    # For a follower: its bytes count for the replication quota.
+    bint is_throttled
     # compression.type=zstd, which the client is too old for
     bint is_zstd
     # -1: the follower's log does not diverge
@@ -110,12 +112,28 @@ cdef void read_partitions(FetchApi self, Fetch* fetch, HotRequest* hot, Watcher*
         reading.is_complete = True
 
 
-cdef void leave_error(PartitionAnswer* answer) noexcept nogil:
-    """Remove all but the error from an answer."""
+cdef bint must_wait(FetchApi self, PartitionState* partition, int32_t replica_id) noexcept nogil:
+    """Return whether a throttled follower gets no records now. Requires the partition's mutex.
+
+    Source: ReplicaManager.shouldLeaderThrottle.
+    """
+    require(&partition.mutex)
+    cdef const Follower* follower = follower_of(partition, replica_id)
+    return (follower == NULL or not follower.in_isr) and self.leader_quota.exceeds()
+
+
+cdef void leave_records(PartitionAnswer* answer) noexcept nogil:
+    """Remove the records from an answer. Those of an older segment are no reason to answer at once then."""
     if answer.records.segment != NULL:
         release(answer.records.segment)
         answer.records.segment = NULL
     answer.records.size = 0
+    answer.records.is_cut = answer.records.is_older = False
+
+
+cdef void leave_error(PartitionAnswer* answer) noexcept nogil:
+    """Remove all but the error from an answer."""
+    leave_records(answer)
     answer.high_watermark = answer.last_stable_offset = answer.start_offset = -1
     answer.has_aborted, answer.diverging_epoch = False, -1
 
@@ -140,6 +158,10 @@ cdef int64_t read_partition(
     answer.error = check_partition(partition, fetch, cached)
     if answer.error == NONE:
         answer.error = read_log(<Log>partition.log, request, cached, limit, whole_first, answer)
+    if follows and partition.leader_is_throttled and answer.error == NONE:
+        answer.is_throttled = True
+        if must_wait(self, partition, request.replica_id):
+            leave_records(answer)
     answer.is_zstd = request.version < ZSTD and partition.rules.compression == ZSTD_CODEC
     if watcher != NULL and answer.error == NONE:
         if follows:

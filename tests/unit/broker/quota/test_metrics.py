@@ -8,13 +8,20 @@ from typing import Any
 from ctrlchan.broker.metrics import connections as connection_metrics
 from ctrlchan.broker.metrics import quotas as metrics
 from ctrlchan.broker.quota._client_quotas import ClientQuotas, QuotaType
+from ctrlchan.broker.quota._replication_quota import ReplicationQuota
+from ctrlchan.broker.quota.replication import ReplicationQuotas
 from ctrlchan.server.socket_server import AcceptorCounters
 from tests.simulation._operating_system import SimulatedClock
 from tests.unit.server.connecting import ADMIN, EXTERNAL, REPLICATION, Connecting, packed
 
+LEADER = ReplicationQuota(clock=SimulatedClock(1000))
+LEADER.record(70)
+
 
 def samples(quotas: ClientQuotas) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
-    server: Any = SimpleNamespace(core=SimpleNamespace(quotas=quotas))
+    server: Any = SimpleNamespace(
+        core=SimpleNamespace(quotas=quotas, replication_quotas=ReplicationQuotas(LEADER, ReplicationQuota()))
+    )
     return {
         (sample.name, tuple(sorted(sample.labels.items()))): sample.value
         for family in metrics.collect(server)
@@ -23,7 +30,11 @@ def samples(quotas: ClientQuotas) -> dict[tuple[str, tuple[tuple[str, str], ...]
 
 
 def test_without_quotas_there_is_no_sensor() -> None:
-    assert samples(ClientQuotas()) == {("kafka_server_request_exempt_request_time", ()): 0.0}
+    assert samples(ClientQuotas()) == {
+        ("kafka_server_request_exempt_request_time", ()): 0.0,
+        ("kafka_server_leaderreplication_byte_rate", ()): 70.0,
+        ("kafka_server_followerreplication_byte_rate", ()): 0.0,
+    }
 
 
 def test_each_sensor_has_its_values() -> None:
