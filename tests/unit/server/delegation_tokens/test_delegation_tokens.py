@@ -68,9 +68,9 @@ def test_a_token_and_its_node(tokens: DelegationTokens, nodes: ZooKeeperSession)
     )
     [change] = nodes.children(CHANGES) or []
     assert change.startswith("token_change_")
-    told = nodes.get(f"{CHANGES}/{change}")
-    assert told is not None
-    assert told.data.decode() == made.token_id
+    notified = nodes.get(f"{CHANGES}/{change}")
+    assert notified is not None
+    assert notified.data.decode() == made.token_id
     assert tokens.all() == [made]
 
 
