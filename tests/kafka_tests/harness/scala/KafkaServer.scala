@@ -245,6 +245,7 @@ class KafkaServer(
     case ("metadataCache", _) => metadataCache
     case ("brokerId", _) => Int.box(config.brokerId)
     case ("clusterId", _) => clusterId
+    case ("authorizer", _) => authorizer
   }
 
   lazy val replicaManager: ReplicaManager = Inside.of[ReplicaManager] {
