@@ -22,7 +22,7 @@ from ctrlchan.broker._decisions import Decisions
 from ctrlchan.broker.config.broker_config import DEFAULT_CLUSTER_ID, BrokerConfig
 from ctrlchan.broker.config.broker_settings import BrokerSettings
 from ctrlchan.broker.config.dynamic_configs import DynamicConfigs
-from ctrlchan.broker.config.listener_configs import client_security_of, security_of
+from ctrlchan.broker.config.listener_configs import client_security_of, security_of, tls_of
 from ctrlchan.broker.config.log_configs import LogConfigs
 from ctrlchan.broker.config.log_manager_settings import LogManagerSettings
 from ctrlchan.broker.config.parts import server_settings
@@ -155,7 +155,8 @@ class BrokerServer:
             lock = threading.RLock()
             metadata = PublishedMetadata(node.cluster_id, forwarding_id=None if session is None else node.id)
             log_configs = LogConfigs(node.id, node.configs, lock)
-            dynamic = DynamicConfigs(node.id, node.configs, log_configs)
+            names = [name for name, _, _ in config.listeners]
+            dynamic = DynamicConfigs(node.id, node.configs, log_configs, names)
             quotas = ClientQuotas(
                 samples=settings.quotas.samples,
                 window_seconds=settings.quotas.window_seconds,
@@ -249,7 +250,7 @@ class BrokerServer:
             )
             sasl = self._make_sasl(listeners, tokens, cleanup)
             self._listen(listeners, settings, apis, authorizer, sasl, connections)
-            self._follow(dynamic, listeners)
+            self._follow(dynamic, listeners, security)
             cleanup.callback(self._stop_serving)
             self._cleanup = cleanup.pop_all()
         return node.broker
@@ -415,11 +416,20 @@ class BrokerServer:
         config = self.config
         protocols = config.security_protocols()
         return [
-            Listener(name, host, port, protocols[name], security_of(configs, name, protocols[name]))
+            Listener(
+                name,
+                host,
+                port,
+                protocols[name],
+                security_of(configs, name, protocols[name]),
+                is_inter_broker=name == config.listener,
+            )
             for name, host, port in config.listeners
         ]
 
-    def _follow(self, dynamic: DynamicConfigs, listeners: Sequence[Listener]) -> None:
+    def _follow(
+        self, dynamic: DynamicConfigs, listeners: Sequence[Listener], security: PeerSecurity | None
+    ) -> None:
         """Let each part have its settings again whenever dynamic configs change them."""
         partitions = self.core.partitions
         dynamic.follow(LogManagerSettings.of, self.core.logs.reconfigure)
@@ -433,13 +443,24 @@ class BrokerServer:
         for number, listener in enumerate(listeners):
             if listener.security_protocol.has_tls:
                 self._follow_stores(dynamic, number, listener)
+        if security is not None and security.has_tls:
+            self._follow_peer_stores(dynamic, security)
+
+    def _follow_peer_stores(self, dynamic: DynamicConfigs, security: PeerSecurity) -> None:
+        """Let connections to other brokers have the stores of the listener that they connect to."""
+        read = partial(tls_of, listener=self.node.endpoint.listener)
+        dynamic.follow(read, security.use_stores, present=security.tls)
 
     def _follow_stores(self, dynamic: DynamicConfigs, number: int, listener: Listener) -> None:
         """Let a listener have other key stores and trust stores, and read them again on request."""
-        read = partial(security_of, listener=listener.name, protocol=listener.security_protocol)
-        # The server has read the files already.
-        dynamic.follow(read, partial(self.server.use_stores, number), present=listener.security)
-        dynamic.follow_writes(lambda configs: self.server.use_stores(number, read(configs)))
+        dynamic.follow(
+            partial(tls_of, listener=listener.name),
+            partial(self.server.use_stores, number),
+            # The server has read the files already.
+            present=listener.security.tls,
+            check=partial(self.server.check_stores, number),
+            reread=partial(self.server.reread_stores, number),
+        )
 
     @property
     def ports(self) -> dict[str, int]:

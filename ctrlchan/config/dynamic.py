@@ -15,7 +15,16 @@ from ctrlchan.config import table
 from ctrlchan.config.setting import DOUBLE, LIST, LONG, SHORT, STRING, Scope, Setting
 from ctrlchan.errors import ConfigError
 
-__all__ = ["base_name", "check_dynamic", "is_dynamic", "is_password", "listener_of", "row_of", "usable"]
+__all__ = [
+    "base_name",
+    "changes_listener",
+    "check_dynamic",
+    "is_dynamic",
+    "is_password",
+    "listener_of",
+    "row_of",
+    "usable",
+]
 
 _LISTENER: Final = re.compile(r"listener\.name\.([^.]*)\.(.*)", re.DOTALL)
 
@@ -128,9 +137,8 @@ _READ_ONLY: Final = frozenset((
     "sasl.client.callback.handler.class", "sasl.login.callback.handler.class", "sasl.login.class",
     "sasl.login.connect.timeout.ms", "sasl.login.read.timeout.ms", "sasl.login.retry.backoff.max.ms",
     "sasl.login.retry.backoff.ms", "sasl.mechanism.controller.protocol",
-    "sasl.oauthbearer.scope.claim.name", "security.providers",
-    "server.max.startup.time.ms", "ssl.allow.dn.changes", "ssl.allow.san.changes", "telemetry.max.bytes",
-    "unclean.leader.election.interval.ms", "unstable.api.versions.enable",
+    "sasl.oauthbearer.scope.claim.name", "security.providers", "server.max.startup.time.ms",
+    "telemetry.max.bytes", "unclean.leader.election.interval.ms", "unstable.api.versions.enable",
     "unstable.feature.versions.enable", "zookeeper.clientCnxnSocket", "zookeeper.max.in.flight.requests",
     "zookeeper.metadata.migration.enable", "zookeeper.metadata.migration.min.batch.size",
     "zookeeper.ssl.protocol",
@@ -154,6 +162,12 @@ def base_name(name: str) -> str:
 def is_dynamic(name: str) -> bool:
     """Return whether Kafka lists a name, without a listener, as that of a dynamic config."""
     return name in _DYNAMIC
+
+
+def changes_listener(name: str) -> bool:
+    """Return whether a listener that is there can have another value. ``name``: without its prefix."""
+    row = table.DYNAMIC.get(name)
+    return name in _store_names or (row is not None and row.per_listener)
 
 
 def is_password(name: str) -> bool:

@@ -38,7 +38,8 @@ class PeerSecurity:
     """The security of the connections of one node. Threads may share it.
 
     ``tls``: None for connections without TLS, ``sasl``: None for those without SASL. Files that change are
-    read again for the next connection. The constructor raises ConfigError for files that cannot be used.
+    read again for the next connection; while they cannot be used, what they had before counts. The
+    constructor raises ConfigError for files that cannot be used.
     """
 
     def __init__(self, tls: TlsSettings | None = None, sasl: SaslSettings | None = None) -> None:
@@ -65,6 +66,20 @@ class PeerSecurity:
     def has_tls(self) -> bool:
         return self._contexts is not None
 
+    @property
+    def tls(self) -> TlsSettings | None:
+        return None if self._contexts is None else self._contexts.settings
+
+    def use_stores(self, tls: TlsSettings) -> None:
+        """Begin new connections with the stores of other settings. Raises ConfigError: those before stay."""
+        from ctrlchan.security.tls_context import TlsContexts
+
+        assert self._contexts is not None
+        contexts = TlsContexts(self._contexts.settings.with_stores_of(tls))
+        _check(contexts)
+        with self._lock:
+            self._contexts = contexts
+
     def begin_tls(self, plain: Any, host: str) -> ssl.SSLSocket:
         """Do TLS's handshake on a connected socket; return the one to use. Raises SetupError."""
         import ssl
@@ -72,16 +87,16 @@ class PeerSecurity:
         from ctrlchan.security.tls_context import check_suite
         from ctrlchan.security.tls_errors import broken
 
-        assert self._contexts is not None
         try:
             with self._lock:
-                context = self._contexts.current()
+                assert self._contexts is not None
+                settings, context = self._contexts.settings, self._contexts.current()
             secured = context.wrap_socket(
                 plain, server_hostname=host.rstrip("."), do_handshake_on_connect=False
             )
             try:
                 secured.do_handshake()
-                check_suite(secured, self._contexts.settings)
+                check_suite(secured, settings)
             except BaseException:
                 secured.close()
                 raise

@@ -6,10 +6,12 @@ value in hexadecimal. Source: ``sun.security.x509.X500Name``, ``RDN`` and ``AVA`
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import unicodedata
 from typing import Final
 
-__all__ = ["MalformedName", "java_name"]
+from ctrlchan.security.der import MalformedName, element, elements, only
+
+__all__ = ["is_same_name", "java_name"]
 
 _KEYWORDS: Final = {
     "2.5.4.3": "CN",
@@ -25,35 +27,51 @@ _KEYWORDS: Final = {
 #: Tags: UTF8String, PrintableString, T61String, IA5String, GeneralString, BMPString. Java takes the bytes of
 #: all of them for UTF-8.
 _TEXTS: Final = (0x0C, 0x13, 0x14, 0x16, 0x1B, 0x1E)
+#: The first two of them, which Java compares as texts.
+_CANONICAL_TEXTS: Final = (0x0C, 0x13)
 _SEQUENCE, _SET, _OBJECT_IDENTIFIER = 0x30, 0x31, 0x06
 _ESCAPED: Final = ',=+<>#;"\\'
 _BLANKS: Final = " \r"
 
 
-class MalformedName(ValueError):
-    """The bytes are no name."""
-
-
 def java_name(der: bytes) -> str:
     """Return a name (DER of an X.501 Name) as Java prints it. Raises MalformedName."""
     parts = [
-        "+".join(_attribute(attribute) for attribute in _elements(part, _SEQUENCE))
-        for part in _elements(_only(der, _SEQUENCE), _SET)
+        "+".join(_attribute(attribute) for attribute in elements(part, _SEQUENCE))
+        for part in elements(only(der, _SEQUENCE), _SET)
     ]
     return ",".join(reversed(parts))
 
 
-def _attribute(der: bytes) -> str:
-    tag, identifier, rest = _element(der)
+def is_same_name(one: bytes, other: bytes) -> bool:
+    """Return whether two names are the same for Java: blanks and letter case do not count.
+
+    Source: ``X500Principal.equals``. Raises MalformedName.
+    """
+    return _canonical(one) == _canonical(other) or java_name(one).lower() == java_name(other).lower()
+
+
+def _canonical(der: bytes) -> list[list[str]]:
+    return [
+        sorted(_attribute(attribute, is_canonical=True) for attribute in elements(part, _SEQUENCE))
+        for part in elements(only(der, _SEQUENCE), _SET)
+    ]
+
+
+def _attribute(der: bytes, *, is_canonical: bool = False) -> str:
+    tag, identifier, rest = element(der)
     if tag != _OBJECT_IDENTIFIER:
         raise MalformedName("an attribute has no object identifier")
     number = _dotted(identifier)
     keyword = _KEYWORDS.get(number, number)
-    tag, value, after = _element(rest)
+    tag, value, after = element(rest)
     if after:
         raise MalformedName("an attribute has more than one value")
-    if tag in _TEXTS and keyword != number:
-        return f"{keyword}={_escaped(value.decode('utf-8', 'replace'))}"
+    if tag in (_CANONICAL_TEXTS if is_canonical else _TEXTS) and keyword != number:
+        text = value.decode("utf-8", "replace")
+        if is_canonical:
+            text = " ".join(unicodedata.normalize("NFKD", text.lower()).split())
+        return f"{keyword}={_escaped(text)}"
     return f"{keyword}=#{rest.hex()}"
 
 
@@ -77,34 +95,3 @@ def _dotted(data: bytes) -> str:
         raise MalformedName("an object identifier is cut off")
     first = min(numbers[0] // 40, 2)
     return ".".join(map(str, (first, numbers[0] - 40 * first, *numbers[1:])))
-
-
-def _elements(der: bytes, tag: int) -> Iterator[bytes]:
-    """Yield what is in each of the elements, which must have this tag."""
-    while der:
-        found, content, der = _element(der)
-        if found != tag:
-            raise MalformedName(f"an element with tag {found:#x}, not {tag:#x}")
-        yield content
-
-
-def _only(der: bytes, tag: int) -> bytes:
-    found = list(_elements(der, tag))
-    if len(found) != 1:
-        raise MalformedName(f"{len(found)} names")
-    return found[0]
-
-
-def _element(der: bytes) -> tuple[int, bytes, bytes]:
-    """Return the tag of the first element, what is in it, and the bytes behind it."""
-    if len(der) < 2:
-        raise MalformedName("it is cut off")
-    size, begin = der[1], 2
-    if size & 0x80:
-        begin = 2 + (size & 0x7F)
-        if not 2 < begin <= 6:
-            raise MalformedName("an element has no size")
-        size = int.from_bytes(der[2:begin], "big")
-    if begin + size > len(der):
-        raise MalformedName("it is cut off")
-    return der[0], der[begin : begin + size], der[begin + size :]

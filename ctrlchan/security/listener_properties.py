@@ -67,6 +67,17 @@ class ListenerProperties:
         }
         return entries | own
 
+    def parsed(self, setting: Setting[_T]) -> _T:
+        """Return the value for the listener, else the one for all, else the default.
+
+        Raises ConfigError with file, line and key.
+        """
+        for key in (self._prefix + setting.name, setting.name):
+            found = self._file.parse(key, lambda key, text: setting.parse(text, key))
+            if found is not None:
+                return found
+        return setting.value
+
     def value_of_mechanism(self, setting: Setting[_T], mechanism: str) -> _T | None:
         """Return the value for a mechanism, else the one for all, each for the listener first.
 
@@ -225,6 +236,9 @@ def listener_security(properties: ListenerProperties, protocol: SecurityProtocol
             client_auth=client_auth,
             principal_rules=_principal_rules(properties) if protocol.has_tls else DEFAULT_RULES,
             principal_builder=_principal_builder(properties),
+            allows_dn_changes=properties.parsed(table.SSL_ALLOW_DN_CHANGES),
+            allows_san_changes=properties.parsed(table.SSL_ALLOW_SAN_CHANGES),
+            stores_refresh_ms=properties.parsed(table.SSL_STORES_REFRESH_INTERVAL_MS),
             mechanisms=mechanisms,
             users=users,
             token_options=token_options,

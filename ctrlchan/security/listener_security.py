@@ -44,6 +44,11 @@ class ListenerSecurity:
     - ``token_options`` (none): how tokens of OAUTHBEARER are validated (``unsecuredValidator…`` options of
       ``OAuthBearerLoginModule``). Without a login module there is no OAUTHBEARER.
     - ``signed_tokens`` (none): tokens of OAUTHBEARER are signed (``sasl.oauthbearer.*``).
+    - ``allows_dn_changes``, ``allows_san_changes`` (False): whether a certificate that takes the place of the
+      one in use may have another name, and lack names of hosts (``ssl.allow.dn.changes``,
+      ``ssl.allow.san.changes``).
+    - ``stores_refresh_ms`` (0): how often the files of the stores are looked at, and used when they have
+      changed; 0: never (``ssl.stores.refresh.interval.ms``).
     - ``max_reauth_ms`` (none): for how many milliseconds a session lasts, by mechanism; 0: for ever
       (``connections.max.reauth.ms``).
     """
@@ -52,6 +57,9 @@ class ListenerSecurity:
     client_auth: ClientAuth = ClientAuth.NONE
     principal_rules: PrincipalRules = DEFAULT_RULES
     principal_builder: PrincipalBuilder | None = None
+    allows_dn_changes: bool = False
+    allows_san_changes: bool = False
+    stores_refresh_ms: int = 0
     mechanisms: tuple[str, ...] = ()
     users: Mapping[str, str] = field(default_factory=dict, repr=False)
     token_options: Mapping[str, str] | None = field(default=None, repr=False)

@@ -19,7 +19,7 @@ from ctrlchan.errors import ConfigError
 
 __all__ = ["DEFAULT_RULES", "PrincipalRules"]
 
-_RULE: Final = r"(DEFAULT)|RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?).*?|(.*?)"
+_RULE: Final = r"(DEFAULT)|RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?)(.*?)|(.*?)"
 _SPLITTER: Final = re.compile(rf"\s*(?:{_RULE})\s*(?:,\s*|$)")
 _REFERENCE: Final = re.compile(r"\\(.)|\$(\d+)|\$\{(\w+)\}", re.DOTALL)
 #: Java's form of a group with a name.
@@ -90,9 +90,9 @@ def _parse(text: str) -> list[_Rule]:
         match = _SPLITTER.match(text, place)
         if match is None or match.end() == place:
             raise ConfigError(f"{text[place:]!r} is neither DEFAULT nor RULE:pattern/replacement/[LU]")
-        default, pattern, replacement, case, other = match.groups()
-        if other:
-            raise ConfigError(f"{other!r} is neither DEFAULT nor RULE:pattern/replacement/[LU]")
+        default, pattern, replacement, case, rest, other = match.groups()
+        if rest or other:
+            raise ConfigError(f"{rest or other!r} is neither DEFAULT nor RULE:pattern/replacement/[LU]")
         if default is not None:
             rules.append(_Rule(None, "", ""))
         elif pattern is not None:

@@ -6,7 +6,7 @@ Plain values; importing this file loads nothing large. No ``repr`` shows a passw
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, NoReturn
 
 from ctrlchan.security.ciphers import openssl_suites
@@ -28,6 +28,11 @@ MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 #: All that a client can authenticate with.
 CLIENT_MECHANISMS: Final = (*MECHANISMS, OAUTHBEARER, GSSAPI)
 
+#: The fields of TlsSettings that a key store or a trust store is found and opened with.
+_STORE_FIELDS: Final = (
+    "ca_file", "ca_pem", "truststore_password", "certificate_file", "key_file", "certificate_pem", "key_pem",
+    "keystore_password", "key_password",
+)  # fmt: skip
 #: No connection may use an older version.
 _TLS_VERSIONS: Final = ("TLSv1.2", "TLSv1.3")
 
@@ -97,6 +102,15 @@ class TlsSettings:
     def files(self) -> tuple[str, ...]:
         """The files that are read; they may change."""
         return tuple(file for file in (self.ca_file, self.certificate_file, self.key_file) if file)
+
+    @property
+    def has_trust_store(self) -> bool:
+        """Whether there is one of our own; else the system's authorities are trusted."""
+        return self.ca_file is not None or self.ca_pem is not None
+
+    def with_stores_of(self, other: TlsSettings) -> TlsSettings:
+        """Return these settings with the key store and the trust store of other ones."""
+        return replace(self, **{name: getattr(other, name) for name in _STORE_FIELDS})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

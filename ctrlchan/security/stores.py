@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from typing import Final, NamedTuple
 
 from ctrlchan.security.settings import TlsSettings
 
-__all__ = ["STORE_TYPES", "OwnCertificate", "own_certificate", "trusted_certificates"]
+__all__ = [
+    "STORE_TYPES",
+    "OwnCertificate",
+    "Stores",
+    "file_states",
+    "own_certificate",
+    "read_stores",
+    "trusted_certificates",
+]
 
 #: Values of ``ssl.keystore.type`` and ``ssl.truststore.type``. What a file is, its content says.
 STORE_TYPES: Final = ("PEM", "PKCS12", "JKS")
@@ -22,6 +31,32 @@ class OwnCertificate(NamedTuple):
 
     def __repr__(self) -> str:
         return f"OwnCertificate({self.name!r})"
+
+
+class Stores(NamedTuple):
+    """What the stores of settings had when they were read; None as of the functions below."""
+
+    own: OwnCertificate | None
+    trusted: tuple[str, str] | None
+
+
+def read_stores(settings: TlsSettings) -> Stores:
+    """Return what both stores have now. Raises ValueError naming the file."""
+    return Stores(own_certificate(settings), trusted_certificates(settings))
+
+
+def file_states(settings: TlsSettings) -> tuple[object, ...]:
+    """Return what changes when one of the files does, also by a rename or behind a symbolic link."""
+    return tuple(map(_state_of, settings.files))
+
+
+def _state_of(name: str) -> object:
+    try:
+        found = os.stat(name)
+    except OSError:
+        return None
+    # The time of the last change of the inode: copies may keep the time of the file.
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 def own_certificate(settings: TlsSettings) -> OwnCertificate | None:

@@ -6,6 +6,7 @@ sessions with ZooKeeper have one to connect.
 
 from __future__ import annotations
 
+import logging
 import os
 import ssl
 import tempfile
@@ -16,19 +17,39 @@ from typing import Final
 from ctrlchan.security.ciphers import openssl_suites
 from ctrlchan.security.failure import ConnectionFailed, Failure
 from ctrlchan.security.settings import TlsSettings
-from ctrlchan.security.stores import own_certificate, trusted_certificates
+from ctrlchan.security.stores import Stores, file_states, read_stores
 
 __all__ = ["TlsContexts", "check_suite", "context_of"]
+
+_LOG: Final = logging.getLogger(__name__)
 
 _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 
 
-def context_of(settings: TlsSettings) -> ssl.SSLContext:
-    """Return a context for these settings. Raises ValueError or OSError naming what cannot be used."""
+def context_of(settings: TlsSettings, stores: Stores | None = None) -> ssl.SSLContext:
+    """Return a context for these settings; ``stores``: what was read of them, None to read it now.
+
+    Raises ValueError or OSError naming what cannot be used.
+    """
+    stores = stores or read_stores(settings)
     context = _context(ssl.PROTOCOL_TLS_CLIENT, settings)
     context.check_hostname = settings.verify_host_name
-    _load_trusted(context, settings)
-    _load_own(context, settings)
+    _load_trusted(context, stores)
+    _load_own(context, stores)
+    return context
+
+
+def server_context_of(settings: TlsSettings, verify_mode: ssl.VerifyMode, stores: Stores) -> ssl.SSLContext:
+    """Return a context for a server with these settings, for trial handshakes.
+
+    ``stores``: what was read of the settings; ``verify_mode``: of clients' certificates. Raises ValueError or
+    OSError naming what cannot be used.
+    """
+    context = _context(ssl.PROTOCOL_TLS_SERVER, settings)
+    context.verify_mode = verify_mode
+    if verify_mode is not ssl.CERT_NONE:
+        _load_trusted(context, stores)
+    _load_own(context, stores)
     return context
 
 
@@ -39,31 +60,32 @@ class TlsContexts:
         self.settings: Final = settings
         self._context: ssl.SSLContext | None = None
         self._file_states: object = None
+        # Why files that have changed cannot be used; None if they can.
+        self._problem: str | None = None
 
     def current(self) -> ssl.SSLContext:
         """Return the context of the files as they are now.
 
         While files are replaced one after the other they do not fit together: the context of the last ones
-        that did is returned. Raises ConnectionFailed (CREDENTIALS) when there is none.
+        that did is returned, with a line in the log. Raises ConnectionFailed (CREDENTIALS) if none did.
         """
-        file_states = [_state_of(file) for file in self.settings.files]
-        if self._context is None or file_states != self._file_states:
+        # Before they are read: what changes meanwhile is a change.
+        states = file_states(self.settings)
+        if self._context is None or states != self._file_states:
             try:
                 self._context = context_of(self.settings)
             except (OSError, ValueError) as problem:
                 if self._context is None:
                     raise ConnectionFailed(Failure.CREDENTIALS, str(problem)) from None
+                self._log_once(str(problem))
             else:
-                self._file_states = file_states
+                self._file_states, self._problem = states, None
         return self._context
 
-
-def _state_of(name: str) -> object:
-    try:
-        found = os.stat(name)
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    def _log_once(self, problem: str) -> None:
+        if problem != self._problem:
+            _LOG.warning("connections go on with the files of TLS as they were: %s", problem)
+            self._problem = problem
 
 
 def _context(protocol: int, settings: TlsSettings) -> ssl.SSLContext:
@@ -107,18 +129,16 @@ def check_suite(connection: ssl.SSLSocket, settings: TlsSettings) -> None:
         )
 
 
-def _load_own(context: ssl.SSLContext, settings: TlsSettings) -> None:
-    own = own_certificate(settings)
-    if own is not None:
-        _load_certificate(context, own.pem, own.password, own.name)
+def _load_own(context: ssl.SSLContext, stores: Stores) -> None:
+    if stores.own is not None:
+        _load_certificate(context, stores.own.pem, stores.own.password, stores.own.name)
 
 
-def _load_trusted(context: ssl.SSLContext, settings: TlsSettings) -> None:
-    trusted = trusted_certificates(settings)
-    if trusted is None:
+def _load_trusted(context: ssl.SSLContext, stores: Stores) -> None:
+    if stores.trusted is None:
         context.load_default_certs()
     else:
-        _load_authorities(context, *trusted)
+        _load_authorities(context, *stores.trusted)
 
 
 def _load_authorities(context: ssl.SSLContext, pem: str, name: str) -> None:

@@ -8,6 +8,7 @@ ctypedef int (*PasswordFunction)(char* room, int size, int writes, void* data) n
 cdef extern from "server/_loop/openssl.h" nogil:
     ctypedef struct SSL:
         pass
+    ctypedef void (*MessageFunction)(int, int, int, const void*, size_t, SSL*, void*) noexcept nogil
     ctypedef struct SSL_CTX:
         pass
     ctypedef struct SSL_METHOD:
@@ -26,6 +27,10 @@ cdef extern from "server/_loop/openssl.h" nogil:
         pass
     ctypedef struct ASN1_TIME:
         pass
+    ctypedef struct ASN1_STRING:
+        pass
+    ctypedef struct X509_EXTENSION:
+        pass
     struct tm:
         int tm_sec, tm_min, tm_hour, tm_mday, tm_mon, tm_year
 
@@ -34,9 +39,10 @@ cdef extern from "server/_loop/openssl.h" nogil:
     int SSL_OP_NO_RENEGOTIATION, SSL_OP_CIPHER_SERVER_PREFERENCE, SSL_OP_ENABLE_KTLS
     int SSL_CTRL_MODE, SSL_CTRL_SET_READ_AHEAD, SSL_CTRL_SET_SESS_CACHE_MODE, SSL_CTRL_SET_MAX_CERT_LIST
     int SSL_CTRL_CHAIN_CERT, SSL_CTRL_SET_DH_AUTO, SSL_CTRL_SET_MIN_PROTO_VERSION, SSL_CTRL_SET_MAX_PROTO_VERSION
+    int SSL_CTRL_SET_MSG_CALLBACK_ARG, SSL_RECEIVED_SHUTDOWN, SSL3_RT_HEADER, SSL3_RT_INNER_CONTENT_TYPE
     int SSL_SESS_CACHE_OFF, SSL_VERIFY_PEER, SSL_VERIFY_FAIL_IF_NO_PEER_CERT
     int TLS1_2_VERSION, TLS1_3_VERSION
-    int X509_V_OK, X509_V_FLAG_PARTIAL_CHAIN
+    int NID_subject_alt_name, X509_V_OK, X509_V_FLAG_PARTIAL_CHAIN
     int BIO_CTRL_GET_KTLS_SEND
     unsigned long OPENSSL_LEAST_VERSION
 
@@ -63,6 +69,11 @@ cdef extern from "server/_loop/openssl.h" nogil:
         X509_NAME* (*X509_get_subject_name)(const X509*) noexcept nogil
         int (*i2d_X509_NAME)(const X509_NAME*, uint8_t**) noexcept nogil
         const ASN1_TIME* (*X509_get0_notAfter)(const X509*) noexcept nogil
+        int (*X509_get_ext_by_NID)(const X509*, int, int) noexcept nogil
+        X509_EXTENSION* (*X509_get_ext)(const X509*, int) noexcept nogil
+        ASN1_STRING* (*X509_EXTENSION_get_data)(X509_EXTENSION*) noexcept nogil
+        const uint8_t* (*ASN1_STRING_get0_data)(const ASN1_STRING*) noexcept nogil
+        int (*ASN1_STRING_length)(const ASN1_STRING*) noexcept nogil
         int (*ASN1_TIME_to_tm)(const ASN1_TIME*, tm*) noexcept nogil
         int (*X509_STORE_add_cert)(X509_STORE*, X509*) noexcept nogil
         int (*X509_VERIFY_PARAM_set_flags)(X509_VERIFY_PARAM*, unsigned long) noexcept nogil
@@ -88,6 +99,9 @@ cdef extern from "server/_loop/openssl.h" nogil:
         void (*SSL_free)(SSL*) noexcept nogil
         int (*SSL_set_fd)(SSL*, int) noexcept nogil
         void (*SSL_set_accept_state)(SSL*) noexcept nogil
+        void (*SSL_set_msg_callback)(SSL*, MessageFunction) noexcept nogil
+        long (*SSL_ctrl)(SSL*, int, long, void*) noexcept nogil
+        void (*SSL_set_shutdown)(SSL*, int) noexcept nogil
         int (*SSL_do_handshake)(SSL*) noexcept nogil
         int (*SSL_read)(SSL*, void*, int) noexcept nogil
         int (*SSL_write)(SSL*, const void*, int) noexcept nogil
@@ -111,3 +125,5 @@ cdef class TlsContext:
     cdef readonly int64_t expires
     #: The name of our certificate, as DER.
     cdef readonly bytes subject
+    #: Its extension subjectAltName, as DER; empty: it has none.
+    cdef readonly bytes alternative_names

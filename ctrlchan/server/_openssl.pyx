@@ -56,7 +56,10 @@ cdef const OpenSsl* loaded_openssl() except NULL:
     if not is_loaded:
         reasons = []
         if not any(_load(name, is_new, reasons) for name, is_new in _candidates()):
-            raise OpenSslError(f"TLS listeners need OpenSSL 1.1.1 or 3: {'; '.join(reasons)}")
+            raise OpenSslError(
+                f"TLS listeners need OpenSSL 1.1.1 or 3, such as the system's package libssl3 or openssl-libs: "
+                f"{'; '.join(reasons)}"
+            )
         FUNCTIONS.OPENSSL_init_ssl(0, NULL)
         is_loaded = True
     return &FUNCTIONS
@@ -249,8 +252,10 @@ cdef bint take_trusted(TlsContext made, const OpenSsl* ssl, X509* certificate, i
 
 
 cdef int note(TlsContext made, const OpenSsl* ssl, X509* certificate) except -1:
-    """Keep the name of our certificate, and when it expires."""
+    """Keep the names of our certificate, and when it expires."""
     cdef tm end
+    cdef ASN1_STRING* names
+    cdef int place_of_names = ssl.X509_get_ext_by_NID(certificate, NID_subject_alt_name, -1)
     cdef uint8_t* place
     cdef X509_NAME* name = ssl.X509_get_subject_name(certificate)
     cdef int size = ssl.i2d_X509_NAME(name, NULL)
@@ -259,6 +264,10 @@ cdef int note(TlsContext made, const OpenSsl* ssl, X509* certificate) except -1:
         place = der
         ssl.i2d_X509_NAME(name, &place)
         made.subject = bytes(der)
+    made.alternative_names = b""
+    if place_of_names >= 0:
+        names = ssl.X509_EXTENSION_get_data(ssl.X509_get_ext(certificate, place_of_names))
+        made.alternative_names = ssl.ASN1_STRING_get0_data(names)[: ssl.ASN1_STRING_length(names)]
     if ssl.ASN1_TIME_to_tm(ssl.X509_get0_notAfter(certificate), &end):
         made.expires = calendar.timegm(
             (1900 + end.tm_year, 1 + end.tm_mon, end.tm_mday, end.tm_hour, end.tm_min, end.tm_sec)

@@ -24,6 +24,7 @@ class EventKind(IntEnum):
     TLS_FAILED = 12
     TOO_MANY_CONNECTIONS = 13
     IDLE_FOR_TOO_LONG = 14
+    TOO_MANY_RECORDS = 15
 
 Part = bytes | bytearray | memoryview | tuple[int, int, int]
 

@@ -75,12 +75,16 @@ from ctrlchan.server._connection_quotas cimport (
 from ctrlchan.server._openssl cimport (
     BIO_CTRL_GET_KTLS_SEND,
     SSL,
+    SSL3_RT_HEADER,
+    SSL3_RT_INNER_CONTENT_TYPE,
+    SSL_CTRL_SET_MSG_CALLBACK_ARG,
     SSL_CTX,
     SSL_ERROR_SSL,
     SSL_ERROR_SYSCALL,
     SSL_ERROR_WANT_READ,
     SSL_ERROR_WANT_WRITE,
     SSL_ERROR_ZERO_RETURN,
+    SSL_RECEIVED_SHUTDOWN,
     X509,
     X509_NAME,
     OpenSsl,
@@ -154,8 +158,12 @@ cdef enum:
     HANDSHAKE_MS = 30000
     # Handshakes of one processor at a time, of which each has up to 200 KB.
     MAX_HANDSHAKES = 1000
+    # Records without data (requests for new keys or another handshake, warnings) that a peer may send at once, and one more
+    # in each second after. Clients change keys once in millions of records.
+    SPARE_RECORDS = 32
     # The first byte of a TLS connection
     HANDSHAKE_RECORD = 22
+    DATA_RECORD = 23
     # A reason of OpenSSL 3
     UNEXPECTED_EOF = 294
     # Connections of an acceptor that wait for being closed; a further one is closed at once.
@@ -217,6 +225,8 @@ cpdef enum EventKind:
     TOO_MANY_CONNECTIONS
     # A connection was closed because it was idle for too long.
     IDLE_FOR_TOO_LONG
+    # Of TLS, as those before
+    TOO_MANY_RECORDS
 
 
 # In nanoseconds it fits into 64 bits beside any time of a clock.
@@ -313,6 +323,11 @@ cdef struct Connection:
     bint is_drained
     # OpenSSL must not be called any more.
     bint is_broken
+    # How many records without data the peer may send now, and the second in which the last one was allowed.
+    int64_t spare_records
+    int64_t spare_second
+    # It has sent one more.
+    bint is_flooding
     # The kernel encrypts what is sent.
     bint kernel_sends
     # Not 0: the bytes that the last call could not send; the next one has no fewer.

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ctrlchan.errors import ConfigError
 from ctrlchan.protocol import SecurityProtocol
@@ -28,8 +28,13 @@ from ctrlchan.server._processor import EventKind, HotHandler, NetworkThreads, Ta
 from ctrlchan.server.request_context import Principal, RequestContext
 from ctrlchan.server.security.peer_names import PeerNames
 from ctrlchan.server.security.sasl_server import SaslListener, SaslServer
+from ctrlchan.server.store_watcher import StoreWatcher, Watched
 from ctrlchan.state.brokers import format_host_port
 from ctrlchan.text import printable
+
+if TYPE_CHECKING:
+    from ctrlchan.security.settings import TlsSettings
+    from ctrlchan.server.listener_stores import ListenerStores
 
 __all__ = [
     "AUTHENTICATION_MS",
@@ -70,7 +75,7 @@ class ListenError(OSError):
 class Listener(NamedTuple):
     """A name and the address to listen on. ``host`` empty: all addresses; ``port`` 0: a free port.
 
-    ``security``: enough for the security protocol.
+    ``security``: enough for the security protocol. ``is_inter_broker``: brokers connect to each other there.
     """
 
     name: str
@@ -78,6 +83,7 @@ class Listener(NamedTuple):
     port: int
     security_protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
     security: ListenerSecurity = ListenerSecurity()
+    is_inter_broker: bool = False
 
 
 class ListenerLimits(NamedTuple):
@@ -230,11 +236,13 @@ class SocketServer:
     ) -> None:
         settings = settings or SocketServerSettings()
         sasl = sasl or {}
-        for name, _, _, protocol, _ in listeners:
+        for listener in listeners:
+            name, protocol = listener.name, listener.security_protocol
             if (name in sasl) != protocol.has_sasl:
                 raise ConfigError(f"listener {name}: {protocol.name} with or without SASL")
         self._listeners = list(listeners)
-        contexts = [_tls_context(listener) for listener in listeners]
+        # None for listeners without TLS.
+        self._stores = [_stores_of(listener) for listener in listeners]
         self.quotas = quotas or ConnectionQuotas(len(listeners))
         self.quotas.limit(*self._limits(settings))
         self.quotas.limit_ips(settings.max_connections_per_ip, _overrides(settings))
@@ -260,7 +268,7 @@ class SocketServer:
                 quotas=self.quotas,
                 is_shared=is_shared,
                 security_protocols=[listener.security_protocol for listener in listeners],
-                contexts=contexts,
+                contexts=[None if one is None else one.context for one in self._stores],
                 namers=[_namer(one, named) for one, named in zip(listeners, names, strict=True)],
                 names_all=[one.security.principal_builder is not None for one in listeners],
                 authenticators=[
@@ -284,6 +292,13 @@ class SocketServer:
         self._log_thread = threading.Thread(
             target=_log_events, args=[self.threads], name="socket-server-log", daemon=True
         )
+        self._watcher = StoreWatcher(
+            [
+                Watched(stores.refresh_ms / 1000, partial(stores.refresh, partial(self._use_context, number)))
+                for number, stores in enumerate(self._stores)
+                if stores is not None and stores.refresh_ms
+            ]
+        )
 
     @property
     def ports(self) -> dict[str, int]:
@@ -299,9 +314,11 @@ class SocketServer:
             self.threads.stop(0)
             raise
         self._log_thread.start()
+        self._watcher.start()
 
     def stop(self, timeout: float = 5.0) -> None:
         """Stop accepting, let requests in progress end for ``timeout`` seconds, then close everything."""
+        self._watcher.stop()
         with self._stopping:
             self._is_stopped = True
             if not self.threads.stop(timeout):
@@ -342,14 +359,30 @@ class SocketServer:
             )
         return most, rate, limits
 
-    def use_stores(self, number: int, security: ListenerSecurity) -> None:
-        """Begin new connections of a listener with the stores of ``security``, whose files are read now.
+    def check_stores(self, number: int, tls: TlsSettings) -> None:
+        """Raise ConfigError for stores that ``use_stores`` would refuse, as their files are now."""
+        if (stores := self._stores[number]) is not None:
+            stores.check(tls)
+
+    def use_stores(self, number: int, tls: TlsSettings) -> None:
+        """Begin new connections of a listener with the stores of ``tls``, whose files are read now.
 
         Open connections go on. Raises ConfigError for stores that cannot be used: the ones before stay.
         """
-        context = _tls_context(self._listeners[number]._replace(security=security))
+        if (stores := self._stores[number]) is not None:
+            stores.replace(tls, partial(self._use_context, number))
+
+    def reread_stores(self, number: int) -> None:
+        """Begin new connections of a listener with its files as they are now, if they have changed.
+
+        Raises ConfigError as ``use_stores``.
+        """
+        if (stores := self._stores[number]) is not None:
+            stores.reread(partial(self._use_context, number))
+
+    def _use_context(self, number: int, context: TlsContext) -> None:
         with self._stopping:
-            if context is not None and not self._is_stopped:
+            if not self._is_stopped:
                 self.threads.use_context(number, context)
 
     def counters(self) -> tuple[list[ProcessorCounters], list[AcceptorCounters]]:
@@ -371,16 +404,14 @@ def _authenticator(
     return make
 
 
-def _tls_context(listener: Listener) -> TlsContext | None:
-    """Return the context of a listener with TLS. Raises ConfigError."""
+def _stores_of(listener: Listener) -> ListenerStores | None:
+    """Return the stores of a listener with TLS. Raises ConfigError."""
     if not listener.security_protocol.has_tls:
         return None
     # Imported here: others need no OpenSSL.
-    from ctrlchan.server.tls_contexts import log_expiry, tls_context_of
+    from ctrlchan.server.listener_stores import ListenerStores
 
-    context = tls_context_of(listener.name, listener.security)
-    log_expiry(listener.name, context)
-    return context
+    return ListenerStores(listener.name, listener.security, is_inter_broker=listener.is_inter_broker)
 
 
 def _namer(listener: Listener, names: PeerNames) -> Callable[[bytes, str, int], Principal | None] | None:
@@ -521,6 +552,11 @@ def _log_events(threads: NetworkThreads) -> None:
         elif kind == EventKind.IDLE_FOR_TOO_LONG:
             level = logging.INFO
             text = f"closing the connection of {host}:{port}: idle for {number / 1000:g} s"
+        elif kind == EventKind.TOO_MANY_RECORDS:
+            text = (
+                f"closing the connection of {host}:{port}: more than {number} TLS records without data on "
+                f"listener {listener} (requests for new keys or for another handshake, warnings)"
+            )
         elif kind == EventKind.TLS_FAILED:
             text = (
                 f"closing the connection of {host}:{port}: TLS on listener {listener} failed: "

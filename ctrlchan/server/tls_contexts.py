@@ -11,13 +11,14 @@ from ctrlchan.config import table
 from ctrlchan.config.setting import Setting
 from ctrlchan.errors import ConfigError
 from ctrlchan.security.ciphers import openssl_suites
-from ctrlchan.security.distinguished_names import MalformedName, java_name
+from ctrlchan.security.der import MalformedName
+from ctrlchan.security.distinguished_names import java_name
 from ctrlchan.security.listener_security import ClientAuth, ListenerSecurity
 from ctrlchan.security.settings import TlsSettings
-from ctrlchan.security.stores import own_certificate, trusted_certificates
+from ctrlchan.security.stores import Stores, own_certificate, trusted_certificates
 from ctrlchan.server._openssl import OpenSslError, TlsContext, TlsContextError
 
-__all__ = ["log_expiry", "tls_context_of"]
+__all__ = ["log_expiry", "read_listener_stores", "tls_context_of"]
 
 logger = logging.getLogger("ctrlchan.broker")
 
@@ -26,19 +27,34 @@ _DAY: Final = 86_400
 _SOON_DAYS: Final = 30
 
 
-def tls_context_of(listener: str, security: ListenerSecurity) -> TlsContext:
-    """Return the context of a TLS listener. Reads its files. Raises ConfigError."""
+def read_listener_stores(listener: str, security: ListenerSecurity, *, trusts: bool = False) -> Stores:
+    """Return what the stores of a listener have now. Raises ConfigError.
+
+    ``trusts``: whether the trust store is read where clients need no certificate, too.
+    """
     settings = security.tls
     assert settings is not None
-    setting = _key_setting(settings)
+    setting: Setting[Any] = _key_setting(settings)
     try:
         own = own_certificate(settings)
         if own is None:
             raise ValueError("no certificate is given")
         setting = _trust_setting(settings)
-        trusted = None if security.client_auth is ClientAuth.NONE else trusted_certificates(settings)
+        is_read = trusts or security.client_auth is not ClientAuth.NONE
+        return Stores(own, trusted_certificates(settings) if is_read else None)
     except ValueError as problem:
         raise _refused(listener, setting, problem) from None
+
+
+def tls_context_of(listener: str, security: ListenerSecurity, stores: Stores | None = None) -> TlsContext:
+    """Return the context of a TLS listener. Raises ConfigError.
+
+    ``stores``: what was read of its settings, None to read it now.
+    """
+    settings = security.tls
+    assert settings is not None
+    own, trusted = stores or read_listener_stores(listener, security)
+    assert own is not None
     suites = openssl_suites(settings.cipher_suites)
     pem = own.pem.encode("ascii", "replace")
     try:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -18,7 +18,14 @@ from ctrlchan.broker.config.broker_settings import BrokerSettings
 from ctrlchan.broker.config.log_config import LogConfig
 from ctrlchan.broker.config.log_configs import LogConfigs
 from ctrlchan.config import table
-from ctrlchan.config.dynamic import check_dynamic, is_password, listener_of, row_of, usable
+from ctrlchan.config.dynamic import (
+    changes_listener,
+    check_dynamic,
+    is_password,
+    listener_of,
+    row_of,
+    usable,
+)
 from ctrlchan.config.setting import ConfigType, Setting
 from ctrlchan.errors import ConfigError, ErrorCode, KafkaError
 from ctrlchan.security.password_encoder import PasswordEncoder
@@ -45,28 +52,36 @@ _AT_START: Final = (table.LISTENERS, table.ADVERTISED_LISTENERS, table.LISTENER_
 
 @dataclass(slots=True)
 class _Follower:
-    """A part, with the ``settings`` that it has: ``read`` makes them of all configs, ``take`` gives them."""
+    """A part, with the ``settings`` that it has: ``read`` makes them of all configs, ``take`` gives them.
+
+    ``check``, ``reread``: as of ``DynamicConfigs.follow``.
+    """
 
     read: Callable[[Mapping[str, str]], Any]
     take: Callable[[Any], object]
     settings: Any
+    check: Callable[[Any], object] | None
+    reread: Callable[[], object] | None
 
 
 class DynamicConfigs:
     """The configs of one broker. ``static``: those of its file, by Kafka's names. Raises ConfigError.
 
-    ``topics``: takes the configs of topics. Any thread may call the methods.
+    ``topics``: takes the configs of topics. ``listeners``: the names of those that the broker has. Any thread
+    may call the methods.
     """
 
-    def __init__(self, broker_id: int, static: Mapping[str, str], topics: LogConfigs) -> None:
+    def __init__(
+        self, broker_id: int, static: Mapping[str, str], topics: LogConfigs, listeners: Iterable[str] = ()
+    ) -> None:
         self.id = broker_id
         self._static = {name: text for name, text in static.items() if not _is_dynamic_only(name)}
         self._topics = topics
+        self._listeners = tuple(listeners)
         self._encoder, self._old_encoder = _encoders(static)
         #: Guards the parts; held while they take settings. Taken before all other locks of the broker.
         self._applying = threading.RLock()
         self._followers: list[_Follower] = []
-        self._on_written: list[Callable[[Mapping[str, str]], object]] = []
         self._own: Mapping[str, str] = {}
         self._defaults: Mapping[str, str] = {}
         self._effective: Mapping[str, str] = self._static
@@ -83,22 +98,22 @@ class DynamicConfigs:
         take: Callable[[S], object],
         *,
         present: S | None = None,
+        check: Callable[[S], object] | None = None,
+        reread: Callable[[], object] | None = None,
     ) -> None:
         """Call ``take`` with the settings that ``read`` makes of all configs, now and when they change.
 
         ``present``: the settings that the part has already; ``take`` is called now only for other ones.
         ``read`` raises ConfigError for configs that cannot be; its settings can be compared. ``take`` may
-        raise OSError.
+        raise OSError and ConfigError. ``check`` raises ConfigError for other settings that ``take`` would
+        refuse; AlterConfigs asks it. ``reread``: called when a client sets configs of this broker and the
+        settings stay: files that they name may have changed. It raises ConfigError.
         """
         with self._applying:
             settings = read(self._effective)
             if present is None or settings != present:
                 take(settings)
-            self._followers.append(_Follower(read, take, settings))
-
-    def follow_writes(self, call: Callable[[Mapping[str, str]], object]) -> None:
-        """Call ``call`` with all configs when a client sets dynamic ones of this broker, equal ones too."""
-        self._on_written.append(call)
+            self._followers.append(_Follower(read, take, settings, check, reread))
 
     # -- what ZooKeeper has
 
@@ -149,8 +164,9 @@ class DynamicConfigs:
             check_dynamic(configs, per_broker=per_broker)
             own, defaults = (configs, self._defaults) if per_broker else (self._own, configs)
             effective = {**self._static, **defaults, **own}
-            self._read(effective)
+            settings = self._read(effective)
             self._check_change(effective)
+            self._check_parts(settings)
         except ConfigError as error:
             raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
 
@@ -177,6 +193,32 @@ class DynamicConfigs:
             raise _refused(
                 f"Log cleaner threads cannot be increased to more than double the current value {before}"
             )
+
+        self._check_listeners(effective)
+
+    def _check_listeners(self, effective: Mapping[str, str]) -> None:
+        """Raise ConfigError for other configs of a listener than those that it can have while it is there.
+
+        Source: ``DynamicListenerConfig.validateReconfiguration``.
+        """
+        for listener in self._listeners:
+            before, after = (_fixed_of(listener, configs) for configs in (self._effective, effective))
+            if before != after:
+                raise _refused(
+                    "Configs cannot be updated dynamically for existing listener "
+                    f"ListenerName({listener}), restart broker or create a new listener for update"
+                )
+
+    def _check_parts(self, settings: Sequence[Any]) -> None:
+        """Raise ConfigError for changed settings that their part refuses."""
+        with self._applying:
+            followers = list(self._followers)
+        for follower, new in zip(followers, settings, strict=False):
+            if follower.check is not None and new != follower.settings:
+                try:
+                    follower.check(new)
+                except ConfigError as error:
+                    raise _refused(str(error)) from None
 
     def decoded(self, configs: Mapping[str, str], *, per_broker: bool) -> dict[str, str]:
         """Return the dynamic configs of ZooKeeper that can be used, with passwords as they are."""
@@ -219,14 +261,18 @@ class DynamicConfigs:
         return again if again != configs else None
 
     def written(self, configs: Mapping[str, str]) -> None:
-        """Let parts read again what files of their settings have: a client has set this broker's configs.
+        """Let parts read their files again: a client has set this broker's configs.
 
-        Raises KafkaError (INVALID_CONFIG) for files that cannot be used.
+        A part whose settings change reads them when ZooKeeper has the configs. Raises KafkaError
+        (INVALID_CONFIG) for files that cannot be used.
         """
         effective = {**self._static, **self._defaults, **configs}
+        with self._applying:
+            followers = list(self._followers)
         try:
-            for call in self._on_written:
-                call(effective)
+            for follower in followers:
+                if follower.reread is not None and follower.read(effective) == follower.settings:
+                    follower.reread()
         except ConfigError as error:
             raise self._invalid_config(error) from None
 
@@ -245,6 +291,16 @@ class DynamicConfigs:
 def _is_dynamic_only(name: str) -> bool:
     """Return whether a setting counts only where it is dynamic, and not in a file."""
     return name in table.DYNAMIC and name not in table.BROKERS
+
+
+def _fixed_of(listener: str, configs: Mapping[str, str]) -> dict[str, str]:
+    """Return the configs that a listener has for itself, without those that it can have anew."""
+    prefix = f"listener.name.{listener.lower()}."
+    return {
+        name: text
+        for name, text in configs.items()
+        if name.startswith(prefix) and not changes_listener(name.removeprefix(prefix))
+    }
 
 
 def _encoders(static: Mapping[str, str]) -> tuple[PasswordEncoder | None, PasswordEncoder | None]:

@@ -11,8 +11,9 @@ from ctrlchan.protocol import SECURITY_PROTOCOLS, SecurityProtocol
 from ctrlchan.security.client_properties import ClientSecurity, client_security
 from ctrlchan.security.listener_properties import ListenerProperties, listener_security
 from ctrlchan.security.listener_security import ListenerSecurity
+from ctrlchan.security.settings import TlsSettings
 
-__all__ = ["client_security_of", "security_of", "security_protocols"]
+__all__ = ["client_security_of", "security_of", "security_protocols", "tls_of"]
 
 
 def security_protocols(configs: Mapping[str, str], listeners: Iterable[str]) -> dict[str, SecurityProtocol]:
@@ -38,6 +39,13 @@ def security_of(configs: Mapping[str, str], listener: str, protocol: SecurityPro
     security = listener_security(ListenerProperties(PropertiesFile.read(configs), listener), protocol)
     security.check(listener, protocol)
     return security
+
+
+def tls_of(configs: Mapping[str, str], listener: str) -> TlsSettings:
+    """Return the TLS settings of a listener that has TLS. Raises ConfigError, naming the key."""
+    tls = ListenerProperties(PropertiesFile.read(configs), listener).tls()
+    ListenerSecurity(tls=tls).check(listener, SecurityProtocol.SSL)
+    return tls
 
 
 def client_security_of(

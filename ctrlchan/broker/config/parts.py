@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from ctrlchan.config import table
 from ctrlchan.config.dynamic import listener_of
 from ctrlchan.config.typed import TypedSettings, value_of
 from ctrlchan.config.values import invalid_value, parse_int, parse_list
+from ctrlchan.errors import ConfigError
 from ctrlchan.server.socket_server import ListenerLimits, SocketServerSettings
 
 __all__ = [
@@ -20,6 +23,10 @@ __all__ = [
     "ShutdownSettings",
     "server_settings",
 ]
+
+
+#: ``Utils.VALID_HOST_CHARACTERS``
+_HOST: Final = re.compile(r"[0-9a-zA-Z\-%._:]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +88,13 @@ class ShutdownSettings(TypedSettings):
 
 def server_settings(configs: Mapping[str, str]) -> SocketServerSettings:
     """Return the limits and threads of the SocketServer. Raises ConfigError."""
+    if not table.MAX_CONNECTIONS_PER_IP.of(configs) and not table.MAX_CONNECTIONS_PER_IP_OVERRIDES.of(
+        configs
+    ):
+        raise ConfigError(
+            f"requirement failed: {table.MAX_CONNECTIONS_PER_IP} can be set to zero only if "
+            f"{table.MAX_CONNECTIONS_PER_IP_OVERRIDES} property is set."
+        )
     return SocketServerSettings(
         num_network_threads=table.NUM_NETWORK_THREADS.of(configs),
         queued_max_requests=table.QUEUED_MAX_REQUESTS.of(configs),
@@ -123,4 +137,6 @@ def _overrides(text: str) -> dict[str, int]:
         if not host.strip():
             raise invalid_value(name, part, "Each entry must be HOST:LIMIT")
         limits[host.strip()] = parse_int(name, limit, 0)
+    if invalid := [host for host in limits if not _HOST.fullmatch(host)]:
+        raise ConfigError(f"{name} contains invalid addresses : {','.join(invalid)}")
     return limits

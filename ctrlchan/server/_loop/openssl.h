@@ -32,6 +32,9 @@ typedef struct x509_store_ctx_st X509_STORE_CTX;
 typedef struct evp_pkey_st EVP_PKEY;
 typedef struct bio_st BIO;
 typedef struct asn1_string_st ASN1_TIME;
+typedef struct asn1_string_st ASN1_OCTET_STRING;
+typedef struct asn1_string_st ASN1_STRING;
+typedef struct X509_extension_st X509_EXTENSION;
 typedef struct ossl_init_settings_st OPENSSL_INIT_SETTINGS;
 typedef int pem_password_cb(char *room, int size, int writes, void *data);
 typedef int (*SSL_verify_cb)(int ok, X509_STORE_CTX *context);
@@ -41,6 +44,9 @@ typedef int (*SSL_verify_cb)(int ok, X509_STORE_CTX *context);
 #else
 #define SINCE_3
 #endif
+
+/* What OpenSSL calls for each part of a message: whether it is sent, version, what the part is, the part, argument. */
+typedef void (*MessageFunction)(int, int, int, const void *, size_t, SSL *, void *);
 
 /* C(name, value) */
 #define OPENSSL_CONSTANTS(C)                          \
@@ -54,6 +60,7 @@ typedef int (*SSL_verify_cb)(int ok, X509_STORE_CTX *context);
     C(SSL_MODE_RELEASE_BUFFERS, 16)                   \
     C(SSL_OP_NO_RENEGOTIATION, 0x40000000)            \
     C(SSL_OP_CIPHER_SERVER_PREFERENCE, 0x00400000)    \
+    C(SSL_CTRL_SET_MSG_CALLBACK_ARG, 16)              \
     C(SSL_CTRL_MODE, 33)                              \
     C(SSL_CTRL_SET_READ_AHEAD, 41)                    \
     C(SSL_CTRL_SET_SESS_CACHE_MODE, 44)               \
@@ -63,10 +70,14 @@ typedef int (*SSL_verify_cb)(int ok, X509_STORE_CTX *context);
     C(SSL_CTRL_SET_MIN_PROTO_VERSION, 123)            \
     C(SSL_CTRL_SET_MAX_PROTO_VERSION, 124)            \
     C(SSL_SESS_CACHE_OFF, 0)                          \
+    C(SSL_RECEIVED_SHUTDOWN, 2)                       \
+    C(SSL3_RT_HEADER, 0x100)                          \
+    C(SSL3_RT_INNER_CONTENT_TYPE, 0x101)              \
     C(SSL_VERIFY_PEER, 1)                             \
     C(SSL_VERIFY_FAIL_IF_NO_PEER_CERT, 2)             \
     C(TLS1_2_VERSION, 0x0303)                         \
     C(TLS1_3_VERSION, 0x0304)                         \
+    C(NID_subject_alt_name, 85)                       \
     C(X509_V_OK, 0)                                   \
     C(X509_V_FLAG_PARTIAL_CHAIN, 0x80000)
 
@@ -94,6 +105,11 @@ typedef int (*SSL_verify_cb)(int ok, X509_STORE_CTX *context);
     F(X509_NAME *, X509_get_subject_name, (const X509 *))                                         \
     F(int, i2d_X509_NAME, (SINCE_3 X509_NAME *, unsigned char **))                                \
     F(const ASN1_TIME *, X509_get0_notAfter, (const X509 *))                                      \
+    F(int, X509_get_ext_by_NID, (const X509 *, int, int))                                         \
+    F(X509_EXTENSION *, X509_get_ext, (const X509 *, int))                                        \
+    F(ASN1_OCTET_STRING *, X509_EXTENSION_get_data, (X509_EXTENSION *))                           \
+    F(const unsigned char *, ASN1_STRING_get0_data, (const ASN1_STRING *))                        \
+    F(int, ASN1_STRING_length, (const ASN1_STRING *))                                             \
     F(int, ASN1_TIME_to_tm, (const ASN1_TIME *, struct tm *))                                     \
     F(int, X509_STORE_add_cert, (X509_STORE *, X509 *))                                           \
     F(int, X509_VERIFY_PARAM_set_flags, (X509_VERIFY_PARAM *, unsigned long))                     \
@@ -119,6 +135,9 @@ typedef int (*SSL_verify_cb)(int ok, X509_STORE_CTX *context);
     F(void, SSL_free, (SSL *))                                                                    \
     F(int, SSL_set_fd, (SSL *, int))                                                              \
     F(void, SSL_set_accept_state, (SSL *))                                                        \
+    F(void, SSL_set_msg_callback, (SSL *, MessageFunction))                                       \
+    F(long, SSL_ctrl, (SSL *, int, long, void *))                                                 \
+    F(void, SSL_set_shutdown, (SSL *, int))                                                       \
     F(int, SSL_do_handshake, (SSL *))                                                             \
     F(int, SSL_read, (SSL *, void *, int))                                                        \
     F(int, SSL_write, (SSL *, const void *, int))                                                 \

@@ -7,6 +7,9 @@
 # OpenSSL may want to write when it is asked to read (an answer to KeyUpdate), and the reverse: ``read_needs_write`` and
 # ``write_needs_read`` say so, and ``wanted_events`` turns the poller's interest around. It may have bytes that the poller
 # does not see: ``has_more``.
+#
+# A call of OpenSSL reads records until one has data. A peer could keep it busy for ever with records that have none:
+# ``count_record`` stops that.
 
 
 cdef int64_t failure_number(SSL* ssl) noexcept nogil:
@@ -58,7 +61,7 @@ cdef bint open_tls(Connection* c) noexcept nogil:
         close_connection(c)
         return False
     openssl.SSL_set_accept_state(c.ssl)
-    c.read_needs_write = c.write_needs_read = c.is_drained = c.is_broken = False
+    c.read_needs_write = c.write_needs_read = c.is_drained = c.is_broken = c.is_flooding = False
     c.retry_bytes = 0
     link_handshake(c)
     return True
@@ -132,11 +135,36 @@ cdef void end_handshake(Connection* c) noexcept nogil:
         openssl.SSL_sendfile != NULL
         and openssl.BIO_ctrl(openssl.SSL_get_wbio(c.ssl), BIO_CTRL_GET_KTLS_SEND, 0, NULL) > 0
     )
+    c.spare_records, c.spare_second = SPARE_RECORDS, p.now // 1000000000
+    openssl.SSL_set_msg_callback(c.ssl, count_record)
+    openssl.SSL_ctrl(c.ssl, SSL_CTRL_SET_MSG_CALLBACK_ARG, 0, c)
     touch(c)
     begin_session(c)
     set_interest(c, READABLE)
     if c.fd >= 0 and has_more_tls(c):
         receive(c)
+
+
+cdef void count_record(
+    int is_sent, int version, int part, const void* data, size_t size, SSL* ssl, void* context
+) noexcept nogil:
+    """Let OpenSSL stop reading when the peer has sent too many records without data. OpenSSL calls this."""
+    cdef Connection* c = <Connection*>context
+    cdef int64_t second
+    # A record of TLS 1.3 looks as if it had data; what it is, its last byte says.
+    if is_sent or size == 0 or part != SSL3_RT_HEADER and part != SSL3_RT_INNER_CONTENT_TYPE:
+        return
+    if (<const uint8_t*>data)[0] == DATA_RECORD:
+        return
+    second = c.processor.now // 1000000000
+    c.spare_records = min(SPARE_RECORDS, c.spare_records + second - c.spare_second)
+    c.spare_second = second
+    if c.spare_records > 0:
+        c.spare_records -= 1
+    else:
+        c.is_flooding = True
+        # As if the peer had said goodbye: OpenSSL looks at this for each record, and reads none after it.
+        openssl_functions().SSL_set_shutdown(ssl, SSL_RECEIVED_SHUTDOWN)
 
 
 cdef bint keep_subject(Connection* c) noexcept nogil:
@@ -191,6 +219,11 @@ cdef int64_t failed(Connection* c, int result, bint* needs_other, int other) noe
     # Before any other call
     cdef int cause = errno
     cdef int error = openssl.SSL_get_error(c.ssl, result)
+    if c.is_flooding:
+        c.is_broken = True
+        report_of(c, TOO_MANY_RECORDS, SPARE_RECORDS)
+        set_errno(ECONNRESET)
+        return -1
     needs_other[0] = error == other
     if error == SSL_ERROR_WANT_READ or error == SSL_ERROR_WANT_WRITE:
         c.is_drained = c.is_drained or error == SSL_ERROR_WANT_READ

@@ -9,7 +9,8 @@ from typing import Final
 from ctrlchan.config import table
 from ctrlchan.protocol import SecurityProtocol
 from ctrlchan.rate_limit import LogRateLimit
-from ctrlchan.security.distinguished_names import MalformedName, java_name
+from ctrlchan.security.der import MalformedName
+from ctrlchan.security.distinguished_names import java_name
 from ctrlchan.security.listener_security import ListenerSecurity
 from ctrlchan.security.principals import ANONYMOUS, Peer, Principal
 from ctrlchan.text import printable

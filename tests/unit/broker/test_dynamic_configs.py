@@ -12,7 +12,7 @@ from ctrlchan.broker.config.log_configs import LogConfigs
 from ctrlchan.broker.config.parts import server_settings
 from ctrlchan.config import table
 from ctrlchan.config.described import ConfigSource, broker_configs
-from ctrlchan.errors import ErrorCode, KafkaError
+from ctrlchan.errors import ConfigError, ErrorCode, KafkaError
 from ctrlchan.server.socket_server import ListenerLimits
 
 SECRET = {"password.encoder.secret": "the secret"}
@@ -250,13 +250,61 @@ def test_passwords_of_the_old_secret_are_encoded_again() -> None:
     assert both.encoded_again({"num.io.threads": "9"}) is None
 
 
-def test_writes_of_equal_values_are_noticed() -> None:
+def test_files_are_read_again_when_a_client_writes_equal_values() -> None:
     dynamic = made(num_io_threads="4")
-    got: list[Any] = []
-    dynamic.follow_writes(got.append)
+    got: list[str] = []
+    dynamic.follow(
+        table.NUM_IO_THREADS.of,
+        lambda threads: got.append(f"taken {threads}"),
+        reread=lambda: got.append("read again"),
+    )
     for _ in range(2):
         dynamic.written({"background.threads": "11"})
-    assert got == [{"num.io.threads": "4", "background.threads": "11"}] * 2
+    # Another value counts when it is in ZooKeeper.
+    dynamic.written({"num.io.threads": "5"})
+    assert got == ["taken 4", "read again", "read again"]
+
+
+def test_files_that_cannot_be_used_are_an_invalid_config() -> None:
+    dynamic = made()
+
+    def fail() -> None:
+        raise ConfigError("no file")
+
+    dynamic.follow(table.NUM_IO_THREADS.of, lambda _: None, reread=fail)
+    with pytest.raises(KafkaError, match=r"Invalid config value for resource .*: no file") as raised:
+        dynamic.written({})
+    assert raised.value.code == ErrorCode.INVALID_CONFIG
+
+
+def test_a_part_may_refuse_changed_settings() -> None:
+    dynamic = made()
+
+    def refuse(threads: int) -> None:
+        raise ConfigError(f"not {threads}")
+
+    dynamic.follow(table.NUM_IO_THREADS.of, lambda _: None, check=refuse)
+    dynamic.check_broker_configs({"background.threads": "11"}, per_broker=True)
+    with pytest.raises(KafkaError, match="not 9 for configuration Invalid dynamic") as raised:
+        dynamic.check_broker_configs({"num.io.threads": "9"}, per_broker=True)
+    assert raised.value.code == ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize("name", ["ssl.client.auth", "plain.sasl.jaas.config", "ssl.allow.dn.changes", "x.y"])
+def test_a_listener_that_is_there_keeps_its_other_configs(name: str) -> None:
+    """Source: ``DynamicListenerConfig.validateReconfiguration``."""
+    dynamic = made()
+    prefix = "listener.name.external."
+    # Nothing listens there yet.
+    dynamic.check_broker_configs({prefix + name: "none"}, per_broker=True)
+    there = DynamicConfigs(1, SECRET, LogConfigs(1, SECRET, threading.RLock()), ["EXTERNAL"])
+    there.check_broker_configs({f"{prefix}ssl.keystore.location": "/a"}, per_broker=True)
+    there.check_broker_configs({f"{prefix}max.connections": "7"}, per_broker=True)
+    with pytest.raises(KafkaError, match="existing listener ListenerName\\(EXTERNAL\\), restart broker"):
+        there.check_broker_configs({prefix + name: "none"}, per_broker=True)
+    # What it has already may be written again.
+    there.set_broker_configs(there.encoded({prefix + name: "none"}), {})
+    there.check_broker_configs({prefix + name: "none"}, per_broker=True)
 
 
 def test_what_describe_configs_shows_of_a_listener() -> None:
@@ -273,3 +321,38 @@ def test_what_describe_configs_shows_of_a_listener() -> None:
     assert (configs[KEY_PASSWORD].value, configs[KEY_PASSWORD].is_sensitive) == (None, True)
     assert (configs["of.a.plugin"].value, configs["of.a.plugin"].is_sensitive) == (None, True)
     assert not any("hidden" in str(one) for one in configs.values())
+
+
+@pytest.mark.parametrize(
+    ("configs", "is_taken"),
+    [
+        ({"max.connections.per.ip": "100"}, True),
+        ({"max.connections.per.ip": "0"}, False),
+        ({"max.connections.per.ip": "0", "max.connections.per.ip.overrides": "127.0.0.1:100"}, True),
+        ({"max.connections.per.ip.overrides": "hostName1:100,hostName2:0"}, True),
+        ({"max.connections.per.ip.overrides": "hostName#:100"}, False),
+        ({"max.connections": "100", "listener.name.external.max.connections": "10"}, True),
+        ({"max.connection.creation.rate": "110"}, True),
+        ({"listener.name.external.max.connection.creation.rate": "20"}, True),
+    ],
+)
+@pytest.mark.parametrize("per_broker", [True, False])
+def test_limits_of_connections(configs: dict[str, str], is_taken: bool, per_broker: bool) -> None:
+    dynamic = made()
+    dynamic.follow(server_settings, lambda _: None)
+    if is_taken:
+        dynamic.check_broker_configs(configs, per_broker=per_broker)
+    else:
+        with pytest.raises(KafkaError):
+            dynamic.check_broker_configs(configs, per_broker=per_broker)
+
+
+def test_a_time_in_another_unit_stays_and_is_not_dynamic(caplog: pytest.LogCaptureFixture) -> None:
+    configs = {"log.retention.minutes": "1"}
+    topics = LogConfigs(1, configs, threading.RLock())
+    dynamic = DynamicConfigs(1, configs, topics)
+    dynamic.set_broker_configs({}, {"message.max.bytes": "12345678"})
+    assert (topics.defaults.retention_ms, topics.defaults.max_message_bytes) == (60_000, 12345678)
+    dynamic.set_broker_configs({}, {"log.retention.minutes": "3", "log.retention.hours": "3"})
+    assert topics.defaults.retention_ms == 60_000
+    assert caplog.text.count("Cannot update these configs dynamically") == 2

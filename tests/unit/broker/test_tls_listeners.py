@@ -13,11 +13,19 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer
+import trustme
+from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+)
 
 from ctrlchan import EmbeddedBroker, EmbeddedCluster
 from ctrlchan.errors import ConfigError
-from tests.unit.server.tls_serving import authority_pem, certificate, client_context, pem_of
+from tests.kafka.waiting import wait_until
+from tests.unit.server.tls_serving import authority_pem, certificate, client_context, issued, pem_of
 
 MAP = "PLAINTEXT:PLAINTEXT,SECURE:SSL"
 
@@ -121,6 +129,49 @@ def test_acls_know_the_name_in_a_certificate(secured: EmbeddedCluster, folder: P
     assert [error.name() for error in errors] == ["TOPIC_AUTHORIZATION_FAILED"]
 
 
+def why_not(cluster: EmbeddedCluster, name: str, value: str) -> str | None:
+    """Set a config of the listener SECURE; return why not, or None."""
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    entry = ConfigEntry(f"listener.name.secure.{name}", value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=[entry])
+    try:
+        admin.incremental_alter_configs([resource])[resource].result(60)
+    except KafkaException as failed:
+        return str(failed.args[0].str())
+    return None
+
+
+def shown(cluster: EmbeddedCluster) -> object:
+    """Return the serial number of the certificate that a new connection is shown."""
+    host, _, port = cluster.bootstrap_servers_of("SECURE").rpartition(":")
+    with client_context().wrap_socket(
+        socket.create_connection((host, int(port))), server_hostname="localhost"
+    ) as tls:
+        found: Any = tls.getpeercert()
+        return found["serialNumber"]
+
+
+def test_an_admin_client_sets_other_stores(secured: EmbeddedCluster, folder: Path) -> None:
+    first = shown(secured)
+    for name in ("broker", "mallory"):
+        given = pem_of(issued(name))
+        (folder / f"other-{name}.pem").write_text(given["key_pem"] + given["certificate_pem"])
+    location = "ssl.keystore.location"
+    refused = why_not(secured, location, str(folder / "other-mallory.pem"))
+    assert refused is not None
+    assert "Keystore DistinguishedName does not match: existing={DN=CN=broker" in refused
+    assert "none.pem: No such file" in (why_not(secured, location, str(folder / "none.pem")) or "")
+    assert "existing listener ListenerName(SECURE)" in (why_not(secured, "ssl.client.auth", "none") or "")
+    assert shown(secured) == first
+    assert why_not(secured, location, str(folder / "other-broker.pem")) is None
+    wait_until(lambda: shown(secured) != first, what="the other certificate")
+    # The same values again, and another file.
+    second, given = shown(secured), pem_of(issued("broker"))
+    (folder / "other-broker.pem").write_text(given["key_pem"] + given["certificate_pem"])
+    assert why_not(secured, location, str(folder / "other-broker.pem")) is None
+    assert shown(secured) != second
+
+
 def counted(broker: EmbeddedBroker, name: str) -> dict[str, float]:
     """Return a metric by listener."""
     return {
@@ -169,6 +220,21 @@ def test_a_listener_that_cannot_be_secured_ends_the_start(tmp_path: Path) -> Non
         EmbeddedBroker(
             1, more_listeners={"SECURE": "localhost:0"}, log_dir=tmp_path / "logs", configs=configs
         )
+
+
+def test_a_broker_whose_certificate_others_would_not_trust_does_not_start(tmp_path: Path) -> None:
+    configs = settings(tmp_path) | {"ssl.keystore.location": str(tmp_path / "untrusted.pem")}
+    given = pem_of(trustme.CA().issue_cert("localhost"))
+    (tmp_path / "untrusted.pem").write_text(given["key_pem"] + given["certificate_pem"])
+    common: dict[str, Any] = {"log_dir": tmp_path / "logs", "configs": configs, "host": "localhost"}
+    with pytest.raises(ConfigError, match=r"listener SECURE: brokers cannot connect to each other: its key"):
+        EmbeddedBroker(1, listener="SECURE", **common)
+    # Clients may trust whom they like.
+    with EmbeddedBroker(1, more_listeners={"SECURE": "localhost:0"}, **common):
+        pass
+    common["configs"] = settings(tmp_path)
+    with EmbeddedBroker(1, listener="SECURE", **common) as broker:
+        assert broker.broker.endpoints[0].security_protocol.name == "SSL"
 
 
 def test_the_listener_of_the_brokers_of_a_cluster_is_in_plaintext(folder: Path) -> None:

@@ -5,12 +5,17 @@ from __future__ import annotations
 import ssl
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
 import pytest
 import trustme
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from ctrlchan.errors import ConfigError
 from ctrlchan.peers.connection import PeerConnection
@@ -88,6 +93,27 @@ def test_a_certificate_of_our_own(secure: Callable[..., SecurePeer]) -> None:
     assert exchange(connection)
     connection.close()
     assert peer.client_subjects[0]
+
+
+def test_a_common_name_counts_where_no_other_name_is(
+    secure: Callable[..., SecurePeer], tmp_path: Path
+) -> None:
+    """A certificate that is trusted itself, without an authority."""
+    key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name.from_rfc4514_string("CN=localhost,O=x")
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), 1, now, now + timedelta(days=1))
+        .sign(key, SHA256())
+        .public_bytes(Encoding.PEM)
+    )
+    file = tmp_path / "own.pem"
+    file.write_bytes(made + key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(file)
+    peer = secure(protocol="SSL", host="localhost", context=context)
+    security = PeerSecurity(TlsSettings(ca_pem=made.decode()))
+    with closing(PeerConnection(("localhost", peer.port), b"test", security=security)) as connection:
+        assert exchange(connection)
 
 
 REFUSED: dict[str, tuple[ssl.SSLContext, TlsSettings, Failure, str]] = {
@@ -181,3 +207,31 @@ def test_a_replaced_trust_store_counts_for_the_next_connection(
     connection = connect(peer, security)
     assert exchange(connection)
     connection.close()
+
+
+def test_other_stores_count_for_the_next_connection(secure: Callable[..., SecurePeer]) -> None:
+    security = PeerSecurity(TlsSettings(ca_pem=trustme.CA().cert_pem.bytes().decode()))
+    peer = secure(protocol="SSL", context=server_context())
+    with pytest.raises(SetupError, match="not trusted"):
+        connect(peer, security)
+    with pytest.raises(ConfigError, match="no certificates in PEM"):
+        security.use_stores(TlsSettings(ca_pem="half of a file"))
+    with pytest.raises(SetupError, match="not trusted"):
+        connect(peer, security)
+    security.use_stores(TRUSTED)
+    with closing(connect(peer, security)) as connection:
+        assert exchange(connection)
+
+
+def test_half_a_file_changes_nothing(
+    secure: Callable[..., SecurePeer], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "ca.pem"
+    file.write_bytes(CA.cert_pem.bytes())
+    security = PeerSecurity(TlsSettings(ca_file=str(file)))
+    peer = secure(protocol="SSL", context=server_context())
+    file.write_bytes(CA.cert_pem.bytes()[:100])
+    for _ in range(2):
+        with closing(connect(peer, security)) as connection:
+            assert exchange(connection)
+    assert caplog.text.count(f"go on with the files of TLS as they were: {file}: ") == 1

@@ -5,14 +5,18 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
 from cryptography import x509
+from cryptography.x509.name import _ASN1Type
 from cryptography.x509.oid import NameOID, ObjectIdentifier
 
 from ctrlchan.errors import ConfigError
-from ctrlchan.security.distinguished_names import MalformedName, java_name
+from ctrlchan.security.alternative_names import alternative_names, shown_name
+from ctrlchan.security.der import MalformedName
+from ctrlchan.security.distinguished_names import is_same_name, java_name
 from ctrlchan.security.principal_rules import PrincipalRules
 
 UNNAMED = ObjectIdentifier("1.2.840.113549.1.9.1")
@@ -112,6 +116,56 @@ def test_damaged_names_are_refused() -> None:
             continue
 
 
+def typed(kind: _ASN1Type, *values: tuple[ObjectIdentifier, str]) -> bytes:
+    """Return a name whose values are texts of this ASN.1 type."""
+    return x509.Name([x509.NameAttribute(*one, _type=kind) for one in values]).public_bytes()
+
+
+FIRM = ((CN, "*.example.com"), (O, "Kafka"))
+
+
+@pytest.mark.parametrize(
+    ("other", "is_same"),
+    [
+        (typed(_ASN1Type.UTF8String, *FIRM), True),
+        (typed(_ASN1Type.UTF8String, (CN, " *.example.com"), (O, " Kafka ")), True),
+        (typed(_ASN1Type.UTF8String, (CN, "*.EXAMPLE.COM"), (O, "KAFKA")), True),
+        # A text of another type is the same one, and its blanks count.
+        (typed(_ASN1Type.T61String, *FIRM), True),
+        (typed(_ASN1Type.T61String, (CN, "*.EXAMPLE.COM"), (O, "kafka")), True),
+        (typed(_ASN1Type.T61String, (CN, " *.example.com"), (O, " Kafka ")), False),
+        (typed(_ASN1Type.UTF8String, (CN, "*.another.com"), (O, "Kafka")), False),
+        (typed(_ASN1Type.UTF8String, *reversed(FIRM)), False),
+        (typed(_ASN1Type.UTF8String, FIRM[0]), False),
+    ],
+)
+def test_which_names_are_the_same(other: bytes, is_same: bool) -> None:
+    """Source: ``SslFactoryTest.testDynamicUpdateCompatibility``."""
+    name = typed(_ASN1Type.UTF8String, *FIRM)
+    assert is_same_name(name, other) is is_same
+    assert is_same_name(other, name) is is_same
+
+
+def test_names_of_hosts() -> None:
+    names = x509.SubjectAlternativeName(
+        [
+            x509.DNSName("a.example"),
+            x509.IPAddress(ip_address("10.0.0.1")),
+            x509.IPAddress(ip_address("::1")),
+            x509.RFC822Name("a@b"),
+            x509.UniformResourceIdentifier("spiffe://x/y"),
+            x509.RegisteredID(ObjectIdentifier("1.2.3")),
+        ]
+    )
+    found = alternative_names(names.public_bytes())
+    shown = ["#88:2a03", "DNS:a.example", "IP:10.0.0.1", "IP:::1", "URI:spiffe://x/y", "email:a@b"]
+    assert sorted(map(shown_name, found)) == shown
+    assert alternative_names(b"") == frozenset()
+    for size in range(1, len(names.public_bytes())):
+        with pytest.raises(MalformedName):
+            alternative_names(names.public_bytes()[:size])
+
+
 NAME = "CN=kafka-1,OU=SomeUnit,O=Firm,C=DE"
 
 
@@ -143,6 +197,27 @@ def test_rules(rules: str, user: str | None) -> None:
 
 
 @pytest.mark.parametrize(
+    ("rules", "name", "user"),
+    [
+        # Lists: blanks around rules and empty rules do not count; a rule may have commas and words of rules.
+        (" RULE:([A-Z]*)/$1/L   ,RULE:([a-z]+)/$1!/,   DEFAULT  ", "ABC", "abc"),
+        (" RULE:([A-Z]*)/$1/L   ,RULE:([a-z]+)/$1!/,   DEFAULT  ", "abc", "abc!"),
+        (" RULE:([A-Z]*)/$1/L   ,RULE:([a-z]+)/$1!/,   DEFAULT  ", "aBc", "aBc"),
+        (",,RULE:x/y/,,,DEFAULT,,", "x", "y"),
+        (",  , , ", "x", None),
+        ("RULE:RULE:,/DEFAULT, /,DEFAULT", "RULE:,", "DEFAULT, "),
+        ("RULE:a\\/b/c\\/d/U,DEFAULT", "a/b", "C/D"),
+        # A comma in a name is escaped.
+        ("RULE:^CN=((\\\\, *|\\w)+)(,.*|$)/$1/,DEFAULT", "CN=Tkac\\, Adam,OU=ITZ", "Tkac\\, Adam"),
+        ("RULE:^CN=([^,ADEFLTU,]+)(,.*|$)/$1/", "CN=b,OU=x", "b"),
+        ("RULE:^.*[Cc][Nn]=([a-zA-Z0-9.]*).*$/$1/U", "cN=duke,OU=JavaSoft", "DUKE"),
+    ],
+)
+def test_lists_of_rules(rules: str, name: str, user: str | None) -> None:
+    assert PrincipalRules(rules).user_of(name) == user
+
+
+@pytest.mark.parametrize(
     ("rules", "reason"),
     [
         ("default", "'default' is neither DEFAULT nor RULE"),
@@ -151,6 +226,10 @@ def test_rules(rules: str, user: str | None) -> None:
         ("RULE:^CN=(.*/$1/", "cannot be used"),
         ("RULE:^CN=(.*)$/${host}/", "has no group host"),
         ("RULE:^CN=(.*)$/$1/L,Sales", "'Sales' is neither"),
+        ("rule:^CN=(.*)$/$1/", "neither DEFAULT nor RULE"),
+        ("RULE:^CN=(.*)$/$1/L/U", "neither DEFAULT nor RULE"),
+        ("RULE:^CN=(.*)$/L", "neither DEFAULT nor RULE"),
+        ("RULE:^CN=(.*)$/LU", "neither DEFAULT nor RULE"),
     ],
 )
 def test_rules_that_cannot_be(rules: str, reason: str) -> None:

@@ -16,7 +16,6 @@ from pathlib import Path
 import pytest
 import trustme
 
-from ctrlchan.errors import ConfigError
 from ctrlchan.server._processor import TakenRequest
 from ctrlchan.server.socket_server import SocketServer
 from tests.kafka.waiting import wait_until
@@ -30,7 +29,7 @@ from tests.unit.server.serving import (
     sized,
     wait_for_connections,
 )
-from tests.unit.server.tls_serving import TlsClient, client_context, pem_of, tls_listener
+from tests.unit.server.tls_serving import TlsClient, client_context, issued, tls_listener
 
 VERSIONS = ("TLSv1_2", "TLSv1_3")
 
@@ -183,6 +182,21 @@ def test_the_server_says_goodbye(server: SocketServer) -> None:
         assert client.tls.recv(1) == b""
 
 
+def test_requests_of_a_client_that_has_gone_are_handled(server: SocketServer) -> None:
+    with TlsClient(server) as client:
+        client.frames(*[b"n" + bytes(100)] * 20)
+    wait_until(lambda: server.counters()[0][0].requests == 20, what="all requests")
+
+
+def test_bytes_are_counted_as_without_tls(server: SocketServer) -> None:
+    with TlsClient(server) as client:
+        client.frames(b"e" + bytes(1_000_000))
+        client.answer()
+        (row,) = server.counters()[0]
+        assert (row.requests, row.bytes_in) == (1, 1_000_005)
+        wait_until(lambda: server.counters()[0][0].bytes_out == 1_000_005, what="all bytes are counted")
+
+
 # -- the names of clients
 
 
@@ -215,6 +229,36 @@ def test_a_client_with_a_certificate(client_auth: str, version: str) -> None:
 def test_a_client_without_a_certificate_is_anonymous() -> None:
     with serving(EchoHandler(), tls_listener("requested")) as server, TlsClient(server) as client:
         assert contexts_of(server, client) == "User:ANONYMOUS SSL SECURE"
+
+
+def test_nobody_is_asked_for_a_certificate_by_default(server: SocketServer) -> None:
+    context = client_context()
+    trustme.CA().issue_cert("localhost").configure_cert(context)
+    with TlsClient(server, context) as client:
+        assert contexts_of(server, client) == "User:ANONYMOUS SSL SECURE"
+
+
+def test_the_host_in_a_clients_certificate_does_not_count() -> None:
+    context = client_context()
+    issued("alice", "another.example").configure_cert(context)
+    with serving(EchoHandler(), tls_listener("required")) as server, TlsClient(server, context) as client:
+        assert contexts_of(server, client) == "User:CN=alice,OU=tests,O=ctrlchan SSL SECURE"
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_client_that_is_refused_is_told_why(version: str) -> None:
+    """He may have nothing to send, and read late."""
+    context = client_context(version=version)
+    trustme.CA().issue_cert("localhost").configure_cert(context)
+    with serving(EchoHandler(), tls_listener("required")) as server:
+
+        def read_late() -> bytes:
+            with TlsClient(server, context) as client:
+                wait_until(lambda: handshakes(server) == (0, 1), what="a failed handshake")
+                return client.tls.recv(1)
+
+        with pytest.raises(ssl.SSLError, match="unknown ca"):
+            read_late()
 
 
 def is_refused(server: SocketServer, context: ssl.SSLContext) -> bool:
@@ -344,6 +388,19 @@ def test_a_handshake_a_byte_at_a_time(server: SocketServer) -> None:
     assert still_serves(server)
 
 
+#: A warning in plaintext: close_notify.
+GOODBYE = b"\x15\x03\x03\0\2\1\0"
+
+
+@pytest.mark.parametrize("before", [b"", hello_of_a_client()])
+def test_a_peer_that_says_goodbye_in_the_middle(server: SocketServer, before: bytes) -> None:
+    with Client(server) as client:
+        client.sendall(before + GOODBYE)
+        wait_until(lambda: handshakes(server) == (0, 1), what="a failed handshake")
+    wait_for_connections(server, 0)
+    assert still_serves(server)
+
+
 @pytest.mark.parametrize("kept", [0, 1, 5, 100, None])
 def test_a_peer_that_leaves_in_the_middle(server: SocketServer, kept: int | None) -> None:
     for reset in (False, True):
@@ -445,22 +502,3 @@ def test_key_updates(server: SocketServer) -> None:
         # The client's, and the answer to the last one
         assert seen.count(b", KeyUpdate") >= 4
         process.stdin.close()
-
-
-def test_new_connections_have_other_stores(server: SocketServer) -> None:
-    other = trustme.CA()
-    trusting = ssl.create_default_context()
-    other.configure_trust(trusting)
-    with TlsClient(server) as before:
-        security = tls_listener(**pem_of(other.issue_cert("localhost"))).security
-        server.use_stores(0, security)
-        with TlsClient(server, trusting) as after:
-            for client in (before, after):
-                client.frames(b"e")
-                assert client.answer() == b"e"
-    # Stores that cannot be used change nothing.
-    with pytest.raises(ConfigError):
-        server.use_stores(0, tls_listener(key_pem="no key").security)
-    with TlsClient(server, trusting) as after:
-        after.frames(b"e")
-        assert after.answer() == b"e"

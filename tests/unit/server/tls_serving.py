@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Mapping
+from datetime import datetime
 from functools import cache
 from typing import Any
 
@@ -24,10 +26,23 @@ def authority() -> trustme.CA:
 @cache
 def certificate(name: str) -> trustme.LeafCert:
     """Return a certificate whose subject has this common name, for servers and clients alike."""
-    return authority().issue_cert("localhost", common_name=name)
+    return issued(name)
 
 
-def pem_of(issued: trustme.LeafCert) -> dict[str, str]:
+def issued(
+    name: str, *hosts: str, by: trustme.CA | None = None, expires: datetime | None = None
+) -> trustme.LeafCert:
+    """Return a new certificate; those of one name have the same subject."""
+    return (by or authority()).issue_cert(
+        *(hosts or ("localhost",)),
+        common_name=name,
+        organization_name="ctrlchan",
+        organization_unit_name="tests",
+        not_after=expires,
+    )
+
+
+def pem_of(issued: trustme.LeafCert) -> dict[str, Any]:
     """Return the chain and the key as arguments of TlsSettings."""
     chain = b"".join(one.bytes() for one in issued.cert_chain_pems)
     return {"certificate_pem": chain.decode(), "key_pem": issued.private_key_pem.bytes().decode()}
@@ -37,11 +52,13 @@ def authority_pem() -> str:
     return authority().cert_pem.bytes().decode()
 
 
-def tls_listener(client_auth: str = "none", rules: str = "DEFAULT", **tls: Any) -> Listener:
-    """Return a listener with TLS; ``tls``: arguments of TlsSettings."""
+def tls_listener(
+    client_auth: str = "none", rules: str = "DEFAULT", *, more: Mapping[str, Any] | None = None, **tls: Any
+) -> Listener:
+    """Return a listener with TLS; ``more``: arguments of ListenerSecurity; ``tls``: of TlsSettings."""
     settings = TlsSettings(**(pem_of(certificate("broker")) | {"ca_pem": authority_pem()} | tls))
     security = ListenerSecurity(
-        tls=settings, client_auth=ClientAuth(client_auth), principal_rules=PrincipalRules(rules)
+        tls=settings, client_auth=ClientAuth(client_auth), principal_rules=PrincipalRules(rules), **more or {}
     )
     return Listener("SECURE", "127.0.0.1", 0, SecurityProtocol.SSL, security)
 
