@@ -29,6 +29,7 @@ _SUITES: Final = (
     "broker",
     "transactions",
     "security",
+    "tls",
     "spark",
     "spark_stores",
     "controller",

@@ -355,6 +355,34 @@ def _security(benchmarks: list[Benchmark]) -> tuple[Sequence[str], Rows]:
     return headings, rows
 
 
+def _tls(benchmarks: list[Benchmark]) -> tuple[Sequence[str], Rows]:
+    headings = (
+        "", "unit", "Kafka", OURS, "limit", "plaintext", "Kafka / ours", "limit / ours", "ours / plaintext",
+    )  # fmt: skip
+    rows = []
+    for one in benchmarks:
+        for what, (unit, figures) in one["figures"].items():
+            repetitions = {"ms": figures}
+            digits = 2 if min(min(values) for values in figures.values()) < 10 else 0
+            rows.append(
+                (
+                    what,
+                    unit,
+                    *(_figure(repetitions, side, digits) for side in ("kafka", OURS, "limit", "plaintext")),
+                    # An allocator may give more memory back than a connection needs.
+                    *(
+                        _ratio(repetitions, side, other, digits) if unit != "KiB" else ""
+                        for side, other, digits in (
+                            ("kafka", OURS, 1),
+                            ("limit", OURS, 2),
+                            (OURS, "plaintext", 1),
+                        )
+                    ),
+                )
+            )
+    return headings, rows
+
+
 def _transactions(benchmarks: list[Benchmark]) -> tuple[Sequence[str], Rows]:
     headings = ("", "unit", "Kafka", OURS, "Kafka / ours", "goal")
     rows = []
@@ -459,6 +487,7 @@ _TABLES: Final[Mapping[str, Callable[[list[Benchmark]], tuple[Sequence[str], Row
     "broker": _broker,
     "transactions": _transactions,
     "security": _security,
+    "tls": _tls,
     "clusters": _clusters,
     "clusters_semantics": _clusters_semantics,
     "clusters_first_test": _clusters_first_test,

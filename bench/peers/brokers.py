@@ -73,11 +73,15 @@ class DurableBroker(StoringBroker, Protocol):
 
 
 class Store:
-    """The limit: ``store.c``. A topic is created by the first request that names it."""
+    """The limit: ``store.c``. A topic is created by the first request that names it.
 
-    def __init__(self, folder: Path) -> None:
+    ``tls_store``: a PEM file, with which it speaks TLS alone.
+    """
+
+    def __init__(self, folder: Path, tls_store: Path | None = None) -> None:
         folder.mkdir()
-        self._child = PeerProcess([str(build("store")), str(folder)])
+        stores = [] if tls_store is None else [str(tls_store)]
+        self._child = PeerProcess([str(build("store")), str(folder), *stores])
         self.port = int(self._child.read_line().removeprefix("ready "))
         self.process = psutil.Process(self._child.pid)
 
@@ -128,14 +132,15 @@ class Ours:
 class Kafka:
     """A Kafka broker with Kafka's default configuration, and the ZooKeeper that it needs.
 
-    Its internal topics have one replica: with the default, three, one broker cannot create them.
+    Its internal topics have one replica: with the default, three, one broker cannot create them. With a
+    ``tls_store`` (a PEM file) it listens at ``tls_port`` too.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, tls_store: Path | None = None) -> None:
         self._folder = folder
         self.logs = folder / "logs"
         self._reaper = Reaper()
-        self.port = free_port()
+        self.port, self.tls_port = free_port(), free_port()
         self._children: list[ZooKeeperServer | Child] = []
         try:
             zookeeper = ZooKeeperServer(folder / "zookeeper", self._reaper)
@@ -149,6 +154,9 @@ class Kafka:
                 "transaction.state.log.replication.factor": "1",
                 "transaction.state.log.min.isr": "1",
             }
+            if tls_store is not None:
+                properties["listeners"] += f",SSL://{HOST}:{self.tls_port}"
+                properties |= {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(tls_store)}
             text = "".join(f"{key}={value}\n" for key, value in properties.items())
             (folder / "server.properties").write_text(text)
             self.start()

@@ -1,12 +1,13 @@
 /*
  * store: the cheapest broker that stores records, so that a benchmark has a limit.
  *
- *     store FOLDER
+ *     store FOLDER [STORE]
  *
- * Listens on a free port of 127.0.0.1 and prints "ready PORT". Serves Produce v9 and Fetch v12; the first request
+ * Listens on a free port of 127.0.0.1 and prints "ready PORT". With a STORE (a PEM file: a private key, then its
+ * certificates) it speaks TLS, with the libssl that our brokers find. Serves Produce v9 and Fetch v12; the first request
  * that names a topic creates it, with one partition in one file of FOLDER. Every batch is checked as a broker does:
  * length, format, CRC-32C, and length and offset delta of each record. Records go to the file by one pwrite and
- * from it by sendfile. There is no index file, no roll, no idempotent producer, no recovery, no replication, no
+ * from it by sendfile, or by pread and SSL_write. There is no index file, no roll, no idempotent producer, no recovery, no replication, no
  * session, and no waiting Fetch. A frame that it cannot read ends the program. One thread, epoll, Linux; ends with
  * its standard input.
  */
@@ -15,6 +16,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
@@ -23,6 +25,7 @@
 
 #include "../../ctrlchan/_c/bytes.h"
 #include "../../ctrlchan/_c/crc32c.h"
+#include "../../ctrlchan/server/_loop/openssl.h"
 
 enum {
     PRODUCE = 0,
@@ -43,6 +46,7 @@ enum {
     FIRST_BUFFER = 65536,
     ANSWERS = 65536,
     LARGEST_ANSWER = 512,
+    TLS_PIECE = 65536, /* of a file */
 };
 
 struct entry {
@@ -60,6 +64,7 @@ struct topic {
 
 struct connection {
     int fd;
+    SSL *ssl; /* NULL: plaintext */
     uint8_t *data; /* received: data[begin:end] */
     size_t begin, end, capacity;
     uint8_t answers[ANSWERS];
@@ -68,6 +73,8 @@ struct connection {
 
 static struct topic topics[TOPICS];
 static int topic_count;
+static OpenSsl openssl;
+static SSL_CTX *tls; /* NULL: plaintext */
 
 static void die(const char *what)
 {
@@ -197,11 +204,80 @@ static int64_t position_of(const struct topic *topic, int64_t offset)
     }
 }
 
+/* Waits until OpenSSL can go on after a call that returned `result`. */
+static void wait_for_peer(struct connection *c, int result)
+{
+    int error = openssl.SSL_get_error(c->ssl, result);
+    struct pollfd one = {.fd = c->fd, .events = error == SSL_ERROR_WANT_WRITE ? POLLOUT : POLLIN};
+
+    if ((error != SSL_ERROR_WANT_READ && error != SSL_ERROR_WANT_WRITE) || poll(&one, 1, -1) < 0)
+        die("TLS");
+}
+
+static void write_tls(struct connection *c, const uint8_t *data, size_t size)
+{
+    while (size) {
+        int sent = openssl.SSL_write(c->ssl, data, (int)size);
+
+        if (sent <= 0) {
+            wait_for_peer(c, sent);
+            continue;
+        }
+        data += sent;
+        size -= (size_t)sent;
+    }
+}
+
 static void send_all(struct connection *c, int flags)
 {
-    if (c->unsent && send(c->fd, c->answers, c->unsent, MSG_NOSIGNAL | flags) != (ssize_t)c->unsent)
+    if (c->ssl)
+        write_tls(c, c->answers, c->unsent);
+    else if (c->unsent && send(c->fd, c->answers, c->unsent, MSG_NOSIGNAL | flags) != (ssize_t)c->unsent)
         die("send");
     c->unsent = 0;
+}
+
+static void send_range(struct connection *c, int fd, off_t position, int64_t size)
+{
+    static uint8_t piece[TLS_PIECE];
+
+    while (size) {
+        ssize_t sent;
+
+        if (c->ssl) {
+            sent = pread(fd, piece, size < TLS_PIECE ? (size_t)size : TLS_PIECE, position);
+            position += sent;
+            if (sent > 0)
+                write_tls(c, piece, (size_t)sent);
+        } else {
+            sent = sendfile(c->fd, fd, &position, (size_t)size);
+        }
+        if (sent <= 0)
+            die("sendfile");
+        size -= sent;
+    }
+}
+
+/* Returns how many bytes were received: 0 at the end of the connection, less than 0 where there are none now. */
+static ssize_t receive(struct connection *c)
+{
+    ssize_t got;
+    int result;
+
+    if (!c->ssl) {
+        got = recv(c->fd, c->data + c->end, c->capacity - c->end, MSG_DONTWAIT);
+        return got < 0 && errno != EAGAIN && errno != EINTR ? 0 : got;
+    }
+    /* One record at a time: all that fit. */
+    for (got = 0; (size_t)got < c->capacity - c->end; got += result) {
+        result = openssl.SSL_read(c->ssl, c->data + c->end + got, (int)(c->capacity - c->end - (size_t)got));
+        if (result > 0)
+            continue;
+        if (got)
+            break;
+        return openssl.SSL_get_error(c->ssl, result) == SSL_ERROR_WANT_READ ? -1 : 0;
+    }
+    return got;
 }
 
 /* Writes what responses begin with: size (later), correlation id, no tags. */
@@ -283,12 +359,7 @@ static void fetch(struct connection *c, const uint8_t *frame, const uint8_t *at,
     put_i32(answer, (int32_t)(out - answer - 4 + left + 3));
     c->unsent += (size_t)(out - answer);
     send_all(c, left ? MSG_MORE : 0);
-    while (left) {
-        ssize_t sent = sendfile(c->fd, topic->fd, &position, (size_t)left);
-        if (sent <= 0)
-            die("sendfile");
-        left -= sent;
-    }
+    send_range(c, topic->fd, position, left);
     /* Ends of partition, topic and response. */
     memset(c->answers, 0, 3);
     c->unsent = 3;
@@ -316,13 +387,11 @@ static void handle(struct connection *c, const uint8_t *frame, const uint8_t *en
 /* Receives once and handles all whole frames; 0 at the end of the connection. */
 static int serve(struct connection *c)
 {
-    ssize_t got = recv(c->fd, c->data + c->end, c->capacity - c->end, MSG_DONTWAIT);
+    ssize_t got = receive(c);
     size_t frame = 0;
 
-    if (got < 0 && (errno == EAGAIN || errno == EINTR))
-        return 1;
     if (got <= 0)
-        return 0;
+        return got < 0;
     c->end += (size_t)got;
     while (c->end - c->begin >= 4) {
         frame = 4 + (size_t)get_i32(c->data + c->begin);
@@ -341,7 +410,8 @@ static int serve(struct connection *c)
         c->data = realloc(c->data, frame);
         c->capacity = frame;
     }
-    return 1;
+    /* The poller does not report what OpenSSL has received. */
+    return !c->ssl || !openssl.SSL_has_pending(c->ssl) || serve(c);
 }
 
 static void watch(int epoll, int fd, void *owner)
@@ -350,6 +420,15 @@ static void watch(int epoll, int fd, void *owner)
 
     if (epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event))
         die("epoll_ctl");
+}
+
+static void close_connection(struct connection *c)
+{
+    if (c->ssl)
+        openssl.SSL_free(c->ssl);
+    close(c->fd);
+    free(c->data);
+    free(c);
 }
 
 static void accept_connection(int epoll, int listener)
@@ -362,7 +441,49 @@ static void accept_connection(int epoll, int listener)
     c->capacity = FIRST_BUFFER;
     if (c->fd < 0 || setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on))
         die("accept");
+    if (tls) {
+        c->ssl = openssl.SSL_new(tls);
+        if (!c->ssl || openssl.SSL_set_fd(c->ssl, c->fd) != 1)
+            die("SSL_new");
+        openssl.SSL_set_accept_state(c->ssl);
+        if (openssl.SSL_do_handshake(c->ssl) != 1 || fcntl(c->fd, F_SETFL, O_NONBLOCK))
+            die("handshake");
+    }
     watch(epoll, c->fd, c);
+    /* With the end of the handshake requests may have come. */
+    if (c->ssl && openssl.SSL_has_pending(c->ssl) && !serve(c))
+        close_connection(c);
+}
+
+static void open_store(const char *name)
+{
+    static char text[65536];
+    FILE *file = fopen(name, "r");
+    size_t size = file ? fread(text, 1, sizeof text, file) : 0;
+    void *library = dlopen("libssl.so.3", RTLD_NOW);
+    EVP_PKEY *key;
+    X509 *one;
+    BIO *bio;
+
+    if (!size)
+        die(name);
+    if (!library)
+        library = dlopen("libssl.so.1.1", RTLD_NOW);
+    if (!library || find_openssl_functions(&openssl, library))
+        die("libssl");
+    tls = openssl.SSL_CTX_new(openssl.TLS_server_method());
+    bio = openssl.BIO_new_mem_buf(text, (int)size);
+    key = openssl.PEM_read_bio_PrivateKey(bio, NULL, NULL, NULL);
+    one = openssl.PEM_read_bio_X509(bio, NULL, NULL, NULL);
+    if (!key || !one || openssl.SSL_CTX_use_certificate(tls, one) != 1 || openssl.SSL_CTX_use_PrivateKey(tls, key) != 1)
+        die("STORE");
+    while ((one = openssl.PEM_read_bio_X509(bio, NULL, NULL, NULL)))
+        openssl.SSL_CTX_ctrl(tls, SSL_CTRL_CHAIN_CERT, 1, one);
+    openssl.SSL_CTX_ctrl(tls, SSL_CTRL_MODE,
+                         SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER, NULL);
+    /* As brokers of ours */
+    openssl.SSL_CTX_ctrl(tls, SSL_CTRL_SET_READ_AHEAD, 1, NULL);
+    openssl.SSL_CTX_ctrl(tls, SSL_CTRL_SET_SESS_CACHE_MODE, SSL_SESS_CACHE_OFF, NULL);
 }
 
 int main(int argc, char **argv)
@@ -372,8 +493,12 @@ int main(int argc, char **argv)
     struct epoll_event events[EVENTS];
     int listener = socket(AF_INET, SOCK_STREAM, 0), epoll = epoll_create1(0);
 
-    if (argc != 2 || chdir(argv[1]))
-        die("usage: store FOLDER");
+    if (argc < 2 || argc > 3)
+        die("usage: store FOLDER [STORE]");
+    if (argc == 3)
+        open_store(argv[2]);
+    if (chdir(argv[1]))
+        die(argv[1]);
     if (bind(listener, (struct sockaddr *)&address, length) || listen(listener, EVENTS))
         die("bind");
     if (getsockname(listener, (struct sockaddr *)&address, &length))
@@ -392,9 +517,7 @@ int main(int argc, char **argv)
             if (events[i].data.ptr == &listener) {
                 accept_connection(epoll, listener);
             } else if (!serve(c)) {
-                close(c->fd);
-                free(c->data);
-                free(c);
+                close_connection(c);
             }
         }
     }
