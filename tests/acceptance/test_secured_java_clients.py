@@ -280,7 +280,9 @@ def test_it_can_all(java: Java, secured: Secured, listener: str, mechanism: str)
 
 
 @pytest.mark.parametrize(("listener", "mechanism"), some_long(WAYS))
-def test_who_proves_nothing_is_told(java: Java, secured: Secured, listener: str, mechanism: str) -> None:
+def test_who_proves_nothing_gets_an_error(
+    java: Java, secured: Secured, listener: str, mechanism: str
+) -> None:
     """A wrong password, a token of another signer, no certificate: an AuthenticationException."""
     check_version(java, listener, mechanism)
     settings = secured.settings(java.version, listener, mechanism, user="wrong")
