@@ -86,7 +86,7 @@ cdef int64_t record_arrival(Quotas* quotas, int listener) noexcept nogil
 # IP_THROTTLED after how many milliseconds it is closed.
 cdef Admission admit(Quotas* quotas, int listener, const uint8_t* ip, int64_t* value) noexcept nogil
 # Count the end of a connection that was admitted. Return whether acceptors wait for it.
-cdef bint release(Quotas* quotas, int listener, const uint8_t* ip) noexcept nogil
+cdef bint give_back_slot(Quotas* quotas, int listener, const uint8_t* ip) noexcept nogil
 # Return whether the caller, a processor of this listener, shall close one of its connections, and call ``end_claim`` then.
 cdef bint claim_excess(Quotas* quotas, int listener) noexcept nogil
 cdef void end_claim(Quotas* quotas) noexcept nogil

@@ -24,7 +24,7 @@ cimport cython
 from ctrlchan._c.atomics cimport counted, store_number
 from ctrlchan._c.clock_functions cimport Clock, monotonic_ns_of
 from ctrlchan._c.locks cimport CONNECTION_QUOTAS, close_mutex, lock, open_mutex, require, unlock
-from ctrlchan.server._idle_entries cimport Entry, add_entry, first_entry, forget_idle, open_table
+from ctrlchan.server._idle_entries cimport Entry, add_entry, first_entry, forget_idle, open_entries
 from ctrlchan.server._rates cimport Rate, average_of, open_rate, rate_bytes, rate_of, record, throttle_ms_of
 
 import os
@@ -175,9 +175,10 @@ cdef void find_excess(Quotas* quotas) noexcept nogil:
     store_number(&quotas.excess, max(<int64_t>0, more))
 
 
-cdef bint has_slot(const Quotas* quotas, int listener) noexcept nogil:
+cdef bint has_slot(Quotas* quotas, int listener) noexcept nogil:
     """Return whether one more connection may come in. Requires the mutex."""
     cdef const ConnectionLimits* own = &quotas.listeners[listener]
+    require(&quotas.mutex)
     if own.open >= own.max_connections:
         return False
     return listener == quotas.protected or quotas.server.open < quotas.server.max_connections
@@ -227,7 +228,7 @@ cdef Admission admit(Quotas* quotas, int listener, const uint8_t* ip, int64_t* v
     return admission
 
 
-cdef bint release(Quotas* quotas, int listener, const uint8_t* ip) noexcept nogil:
+cdef bint give_back_slot(Quotas* quotas, int listener, const uint8_t* ip) noexcept nogil:
     cdef IpCount** place
     cdef IpCount* entry
     cdef bint wake
@@ -340,7 +341,7 @@ cdef class ConnectionQuotas:
         self.samples = calloc(
             1, (listeners + 1) * rate_bytes(samples) + 2 * listeners * rate_bytes(metrics_samples)
         )
-        if quotas.listeners == NULL or self.samples == NULL or not open_table(&quotas.ip_sensors):
+        if quotas.listeners == NULL or self.samples == NULL or not open_entries(&quotas.ip_sensors):
             raise MemoryError()
         quotas.listener_count = listeners
         memory = <uint8_t*>self.samples
@@ -441,7 +442,7 @@ cdef class ConnectionQuotas:
             raise ValueError("the address has no connection")
         self._check(listener)
         with nogil:
-            wake = release(self.quotas, listener, address)
+            wake = give_back_slot(self.quotas, listener, address)
         return wake
 
     def _check(self, int listener, bytes ip=None):

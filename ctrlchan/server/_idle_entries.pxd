@@ -24,7 +24,7 @@ cdef struct Table:
     int64_t count
 
 
-cdef inline bint open_table(Table* table) noexcept nogil:
+cdef inline bint open_entries(Table* table) noexcept nogil:
     """Return False without memory."""
     table.buckets = <Entry**>calloc(FIRST_BUCKETS, sizeof(Entry*))
     table.bucket_count = FIRST_BUCKETS if table.buckets != NULL else 0

@@ -60,17 +60,17 @@ from ctrlchan._c.locks cimport (
 )
 
 from ctrlchan.server._connection_quotas cimport (
-    IP_THROTTLED,
-    NO_SLOT,
-    TOO_MANY_OF_IP,
     Admission,
     ConnectionQuotas,
+    IP_THROTTLED,
+    NO_SLOT,
     Quotas,
+    TOO_MANY_OF_IP,
     admit,
     claim_excess,
     end_claim,
+    give_back_slot,
     record_arrival,
-    release,
 )
 from ctrlchan.server._openssl cimport (
     BIO_CTRL_GET_KTLS_SEND,

@@ -485,7 +485,8 @@ def _addresses(host: str) -> list[bytes]:
 def packed_rates(rates: Mapping[str | None, int]) -> tuple[int, list[tuple[bytes, int]]]:
     """Return the arguments of ``ConnectionQuotas.limit_ip_rates``.
 
-    ``rates``: by host; of None: of all addresses without their own. A host that has no address is left out, with an error in the log.
+    ``rates``: by host; of None: of all addresses without their own. A host that has no address is left out,
+    with an error in the log.
     """
     rows: dict[bytes, int] = {}
     for host, rate in rates.items():

@@ -24,7 +24,7 @@ cimport cython
 from ctrlchan._c.atomics cimport counted, store_number
 from ctrlchan._c.clock_functions cimport Clock, monotonic_ns_of
 from ctrlchan._c.locks cimport CONNECTION_QUOTAS, close_mutex, lock, open_mutex, require, unlock
-from ctrlchan.server._idle_entries cimport Entry, add_entry, first_entry, forget_idle, open_table
+from ctrlchan.server._idle_entries cimport Entry, add_entry, first_entry, forget_idle, open_entries
 from ctrlchan.server._rates cimport (
     Rate,
     average_of,
@@ -413,6 +413,7 @@ cdef Sensor* sensor_of_request(
     ClientQuotas self, int32_t user, const uint8_t* client_id, int64_t size, int quota_type, int64_t now
 ) noexcept nogil:
     """Return the sensor that a request is charged to, or NULL without memory. Requires the mutex."""
+    require(&self.mutex)
     cdef Client* client = client_of(self, user, client_id, size, now)
     return NULL if client == NULL else sensor_of(self, client, quota_type, now)
 
@@ -518,7 +519,7 @@ cdef class ClientQuotas:
         self.seed = int.from_bytes(os.urandom(4))
         open_mutex(&self.mutex, CONNECTION_QUOTAS)
         self.exempt_samples = calloc(1, rate_bytes(metrics_samples))
-        if not open_table(&self.sensors) or not open_table(&self.clients) or self.exempt_samples == NULL:
+        if not open_entries(&self.sensors) or not open_entries(&self.clients) or self.exempt_samples == NULL:
             raise MemoryError()
         open_rate(&self.exempt, metrics_samples, metrics_window_ms, self.exempt_samples)
         self.swept_ms = now_ms(self)

@@ -52,5 +52,5 @@ cdef void wake_processors(Network* network) noexcept nogil:
 
 cdef void release_connection(Network* network, int listener, const Peer* peer) noexcept nogil:
     """Count a closed connection, and wake acceptors that wait for it."""
-    if release(network.quotas, listener, peer.ip):
+    if give_back_slot(network.quotas, listener, peer.ip):
         wake_acceptors(network)
