@@ -96,8 +96,6 @@ _READ_ONLY: Final = frozenset((
     "controller.quorum.election.timeout.ms", "controller.quorum.fetch.timeout.ms",
     "controller.quorum.request.timeout.ms", "controller.quorum.retry.backoff.ms",
     "controller.quorum.voters", "create.topic.policy.class.name",
-    "delegation.token.expiry.check.interval.ms", "delegation.token.expiry.time.ms",
-    "delegation.token.master.key", "delegation.token.max.lifetime.ms", "delegation.token.secret.key",
     "delete.records.purgatory.purge.interval.requests", "early.start.listeners",
     "eligible.leader.replicas.enable", "fetch.purgatory.purge.interval.requests",
     "group.consumer.assignors", "group.consumer.heartbeat.interval.ms",
