@@ -144,20 +144,20 @@ extensions = [
     extension("ctrlchan.channel.queues._entries", channel_parts),
     extension("ctrlchan._c.watchdog", c_parts, trace=False),
     extension("ctrlchan.server.apis._metadata", message_parts),
+    extension("ctrlchan._c.locks", c_parts, trace=False),
+    extension("ctrlchan._c.clock_functions", c_parts, trace=False),
+    # Their threads are not Python's: nothing traces them.
+    extension("ctrlchan.server._processor", server_parts, trace=False),
+    extension("ctrlchan.server._connection_quotas", server_parts, trace=False),
+    extension("ctrlchan.server._openssl", server_parts, trace=False),
 ]
 if not CHANNEL_ONLY:
     extensions += [
-        extension("ctrlchan._c.locks", c_parts, trace=False),
-        extension("ctrlchan._c.clock_functions", c_parts, trace=False),
         *(
             extension(path.removesuffix(".pyx").replace(os.sep, "."), log_parts)
             for path in sorted(glob.glob("ctrlchan/broker/log/*.pyx"))
         ),
         extension("ctrlchan.zookeeper._states", c_parts),
-        # Their threads are not Python's: nothing traces them.
-        extension("ctrlchan.server._processor", server_parts, trace=False),
-        extension("ctrlchan.server._connection_quotas", server_parts, trace=False),
-        extension("ctrlchan.server._openssl", server_parts, trace=False),
         extension("ctrlchan.broker.metadata._snapshot", metadata_parts, trace=False),
         *(
             extension(f"ctrlchan.broker.quota.{name}", quota_parts, trace=False)

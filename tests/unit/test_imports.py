@@ -48,6 +48,23 @@ def test_a_sender_imports_of_ours_only_what_it_shares_with_the_parent() -> None:
     assert ours - shared == {"ctrlchan", "ctrlchan.channel"} | small
 
 
+def test_the_main_job_needs_only_the_extensions_that_are_compiled_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """``make run`` on a fresh machine compiles no others."""
+    setup = str(Path(ctrlchan.__file__).parents[1] / "setup.py")
+    compiled = {}
+    for channel_only in ("", "1"):
+        monkeypatch.setenv("CTRLCHAN_CHANNEL_ONLY", channel_only)
+        compiled[channel_only] = {one.name for one in runpy.run_path(setup)["extensions"]}
+    others = compiled[""] - compiled["1"]
+    assert len(others) > 10
+    modules = modules_after(
+        "import ctrlchan.cli.demo\nctrlchan.EmbeddedCluster\nimport ctrlchan.launch.child"
+    )
+    assert not modules & others
+
+
 def test_a_broker_without_records_imports_nothing_that_stores_them() -> None:
     modules = modules_after("import ctrlchan\nctrlchan.EmbeddedCluster\nimport ctrlchan.launch.child")
     rooms = ("coordinator", "log", "metrics", "replica")
