@@ -43,7 +43,8 @@ def _sasl(properties: ListenerProperties) -> SaslSettings:
     found = properties.jaas_options(mechanism)
     if found is None:
         key = f"{mechanism.lower()}.{table.SASL_JAAS_CONFIG}"
-        properties.refuse(key, f"it is missing, and {mechanism} needs it (a JVM's JAAS file is not read)")
+        other = f"an entry of the file of {table.JAVA_SECURITY_AUTH_LOGIN_CONFIG.name}"
+        properties.refuse(key, f"it is missing, and {mechanism} needs it or {other}")
     key, options = found
     try:
         if mechanism == OAUTHBEARER:
