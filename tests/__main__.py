@@ -93,14 +93,14 @@ class _Suite(threading.Thread):
             begin = time.monotonic()
             if self.name in BEFORE:
                 # The suite says what comes of an archive that could not be made.
-                self._started(sys.executable, "-m", BEFORE[self.name]).communicate()
+                self._launched(sys.executable, "-m", BEFORE[self.name]).communicate()
                 if self._run.ended:
                     return
-            self._print(self._started(*self._command))
+            self._print(self._launched(*self._command))
             minutes = (time.monotonic() - begin) / 60
             self.result = f"{self.name} {'passed' if self.status == 0 else 'FAILED'} in {minutes:.1f}"
 
-    def _started(self, *command: str) -> subprocess.Popen[str]:
+    def _launched(self, *command: str) -> subprocess.Popen[str]:
         self.process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
         )
