@@ -45,7 +45,7 @@ class ListenerSecurity:
       ``OAuthBearerLoginModule``). Without a login module there is no OAUTHBEARER.
     - ``signed_tokens`` (none): tokens of OAUTHBEARER are signed (``sasl.oauthbearer.*``).
     - ``allows_dn_changes``, ``allows_san_changes`` (False): whether a certificate that takes the place of the
-      one in use may have another name, and lack names of hosts (``ssl.allow.dn.changes``,
+      one in use may have another name, and fewer names of hosts (``ssl.allow.dn.changes``,
       ``ssl.allow.san.changes``).
     - ``stores_refresh_ms`` (0): how often the files of the stores are looked at, and used when they have
       changed; 0: never (``ssl.stores.refresh.interval.ms``).

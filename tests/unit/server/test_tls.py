@@ -246,7 +246,7 @@ def test_the_host_in_a_clients_certificate_does_not_count() -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_client_that_is_refused_is_told_why(version: str) -> None:
+def test_a_client_that_is_refused_gets_the_reason(version: str) -> None:
     """He may have nothing to send, and read late."""
     context = client_context(version=version)
     trustme.CA().issue_cert("localhost").configure_cert(context)
