@@ -110,15 +110,16 @@ class _Suite(threading.Thread):
         assert process.stdout is not None
         held: list[str] = []
         results = False
-        for line in process.stdout:
-            if line.startswith("tests/") and not results:
-                with _PRINTING:
-                    print(line, end="", flush=True)
-            else:
-                # What follows the progress begins with a line of "=": failures, warnings, the summary.
-                results = results or (line.startswith("===") and "test session starts" not in line)
-                held.append(line)
-        self.status = process.wait()
+        with process:
+            for line in process.stdout:
+                if line.startswith("tests/") and not results:
+                    with _PRINTING:
+                        print(line, end="", flush=True)
+                else:
+                    # What follows the progress begins with a line of "=": failures, warnings, the summary.
+                    results = results or (line.startswith("===") and "test session starts" not in line)
+                    held.append(line)
+        self.status = process.returncode
         with _PRINTING:
             print(f"\n----- suite {self.name}", "".join(held), sep="\n", flush=True)
 
