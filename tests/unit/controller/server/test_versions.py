@@ -15,9 +15,12 @@ from tests.unit.controller.server.local_server import LocalServer, local_server
 from tests.unit.controller.server.requests import Connection, connection, part, timeout
 
 APIS = served_apis()
+#: kio cannot read their answers, whose times are -1. tests/unit/server/delegation_tokens has all versions; a
+#: controller that is not active answers as any broker does.
+ABOUT_TOKENS = {38, 39, 40, 41}
 CASES = [
     pytest.param(key, version, id=f"{APIS[key].name}-{version}")
-    for key in sorted(APIS)
+    for key in sorted(APIS.keys() - ABOUT_TOKENS)
     for version in range(APIS[key].lowest, APIS[key].highest + 1)
 ]
 TOPIC_ID = uuid.UUID(int=7)
