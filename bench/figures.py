@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import psutil
+from pytest_benchmark.fixture import BenchmarkFixture
 
-__all__ = ["Figures", "processor_seconds", "processor_seconds_of", "rotated"]
+__all__ = ["Figures", "processor_seconds", "processor_seconds_of", "rotated", "take_turns"]
 
 T = TypeVar("T")
 
@@ -45,3 +46,18 @@ def rotated(sides: Sequence[T], round_number: int) -> list[T]:
     """Return the sides in the order of a round: none of them is the first in all rounds."""
     first = round_number % len(sides)
     return [*sides[first:], *sides[:first]]
+
+
+def take_turns(
+    benchmark: BenchmarkFixture, sides: Sequence[str], rounds: int, turn: Callable[[str], object]
+) -> None:
+    """Run rounds of the turns of all sides, as one benchmark."""
+    number = 0
+
+    def run() -> None:
+        nonlocal number
+        for side in rotated(sides, number):
+            turn(side)
+        number += 1
+
+    benchmark.pedantic(run, rounds=rounds)  # type: ignore[no-untyped-call]

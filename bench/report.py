@@ -318,21 +318,24 @@ def _controller(benchmarks: list[Benchmark]) -> tuple[Sequence[str], Rows]:
 
 def _broker(benchmarks: list[Benchmark]) -> tuple[Sequence[str], Rows]:
     headings = ("", "unit", "Kafka", "kfake", OURS, "limit", "Kafka / ours", "kfake / ours", "ours / limit")
-    rows = []
+    ratios = (("kafka", OURS, 1), ("kfake", OURS, 1), (OURS, "limit", 1))
+    return headings, _compared(benchmarks, ("kafka", "kfake", OURS, "limit"), ratios)
+
+
+def _compared(
+    benchmarks: list[Benchmark], sides: Sequence[str], ratios: Sequence[tuple[str, str, int]]
+) -> Rows:
+    """Yield a row for each figure: its name, its unit, the sides, then ratios (side, other side, digits)."""
     for one in benchmarks:
         for what, (unit, figures) in one["figures"].items():
             repetitions = {"ms": figures}
             digits = 2 if min(min(values) for values in figures.values()) < 10 else 0
-            rows.append(
-                (
-                    what,
-                    unit,
-                    *(_figure(repetitions, side, digits) for side in ("kafka", "kfake", OURS, "limit")),
-                    *(_ratio(repetitions, side, OURS, 1) for side in ("kafka", "kfake")),
-                    _ratio(repetitions, OURS, "limit", 1),
-                )
+            yield (
+                what,
+                unit,
+                *(_figure(repetitions, side, digits) for side in sides),
+                *(_ratio(repetitions, *ratio) for ratio in ratios),
             )
-    return headings, rows
 
 
 def _security(benchmarks: list[Benchmark]) -> tuple[Sequence[str], Rows]:
@@ -359,28 +362,8 @@ def _tls(benchmarks: list[Benchmark]) -> tuple[Sequence[str], Rows]:
     headings = (
         "", "unit", "Kafka", OURS, "limit", "plaintext", "Kafka / ours", "limit / ours", "ours / plaintext",
     )  # fmt: skip
-    rows = []
-    for one in benchmarks:
-        for what, (unit, figures) in one["figures"].items():
-            repetitions = {"ms": figures}
-            digits = 2 if min(min(values) for values in figures.values()) < 10 else 0
-            rows.append(
-                (
-                    what,
-                    unit,
-                    *(_figure(repetitions, side, digits) for side in ("kafka", OURS, "limit", "plaintext")),
-                    # An allocator may give more memory back than a connection needs.
-                    *(
-                        _ratio(repetitions, side, other, digits) if unit != "KiB" else ""
-                        for side, other, digits in (
-                            ("kafka", OURS, 1),
-                            ("limit", OURS, 2),
-                            (OURS, "plaintext", 1),
-                        )
-                    ),
-                )
-            )
-    return headings, rows
+    ratios = (("kafka", OURS, 1), ("limit", OURS, 2), (OURS, "plaintext", 1))
+    return headings, _compared(benchmarks, ("kafka", OURS, "limit", "plaintext"), ratios)
 
 
 def _transactions(benchmarks: list[Benchmark]) -> tuple[Sequence[str], Rows]:
@@ -539,7 +522,8 @@ def _first_rate(one: Benchmark, side: str) -> str:
 def _ratio(one: Benchmark, side: str, other: str, digits: int) -> str:
     """Format the ratio of two sides: median to median (minimum to minimum)."""
     times, others = one["ms"].get(side), one["ms"].get(other)
-    if not times or not others:
+    # An allocator may give more memory back than a connection needs: 0, or less.
+    if not times or not others or min(others) <= 0:
         return ""
     return f"{median(times) / median(others):.{digits}f} ({min(times) / min(others):.{digits}f})"
 

@@ -20,7 +20,7 @@ import psutil
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from bench.figures import Figures, processor_seconds_of, rotated
+from bench.figures import Figures, processor_seconds_of, take_turns
 from bench.peers.brokers import wait_for_leaders
 from bench.peers.record_load import Connection, batch_of
 from ctrlchan import EmbeddedCluster
@@ -195,13 +195,5 @@ def _run(
     turn: Callable[[str], Any],
 ) -> None:
     """Let the sides take turns, and hand the figures to the report."""
-    number = 0
-
-    def run() -> None:
-        nonlocal number
-        for side in rotated(sides, number):
-            turn(side)
-        number += 1
-
-    benchmark.pedantic(run, rounds=scaled(ROUNDS))  # type: ignore[no-untyped-call]
+    take_turns(benchmark, sides, scaled(ROUNDS), turn)
     benchmark.extra_info.update(suite="security", figures=figures.all)

@@ -22,7 +22,7 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from bench.alternate import OURS
-from bench.figures import Figures, processor_seconds_of, rotated
+from bench.figures import Figures, processor_seconds_of, take_turns
 from bench.peers.brokers import Kafka, Store
 from bench.peers.record_load import Connection, batch_of
 from ctrlchan import EmbeddedCluster
@@ -154,7 +154,6 @@ def test_tls(
     benchmark: BenchmarkFixture, with_kafka: bool, scaled: Callable[[int], int], tmp_path: Path
 ) -> None:
     figures = Figures()
-    number = 0
     with running(tmp_path, with_kafka) as sides:
         for side in sides.values():
             with closing(side.connect()) as client:
@@ -163,13 +162,7 @@ def test_tls(
             # Of a new broker the first turn is the warm-up.
             turn("warm-up", side, Figures(), scaled)
 
-        def run() -> None:
-            nonlocal number
-            for name in rotated([*sides], number):
-                turn(name, sides[name], figures, scaled)
-            number += 1
-
-        benchmark.pedantic(run, rounds=scaled(ROUNDS))  # type: ignore[no-untyped-call]
+        take_turns(benchmark, [*sides], scaled(ROUNDS), lambda name: turn(name, sides[name], figures, scaled))
         for name, side in sides.items():
             figures.add(name, "memory of an idle connection", "KiB", side.idle_kib(scaled(_IDLE)))
     benchmark.extra_info.update(suite="tls", figures=figures.all)

@@ -18,5 +18,4 @@ def cluster_api(api: Api[Any]) -> Api[ServerCore]:
     def handle(core: ServerCore, request: Request) -> Reply | Future[Reply]:
         return api.handle(core.cluster(), request)
 
-    # The event loop may hold the lock of the state for some time.
     return cast("Api[ServerCore]", replace(api, handle=handle))

@@ -60,7 +60,6 @@ def _encode(names: Sequence[str]) -> bytes:
     )
 
 
-# The event loop may hold the lock of the state for some time.
 API: Api[ServerCore] = cast(
     "Api[ServerCore]",
     replace(cast("Api[Any]", metadata.API), handle=_handle, needs=metadata.CREATING_NEEDS),

@@ -128,9 +128,20 @@ def close(broker: Broker) -> None:
             partition.log.close_files()
 
 
+class WatchedQuota(ReplicationQuota):
+    """Counts who has asked whether it is exceeded."""
+
+    asked = 0
+
+    @property
+    def is_exceeded(self) -> bool:
+        self.asked += 1
+        return super().is_exceeded
+
+
 @pytest.fixture
-def quota() -> ReplicationQuota:
-    return ReplicationQuota(clock=SimulatedClock(1_000_000))
+def quota() -> WatchedQuota:
+    return WatchedQuota(clock=SimulatedClock(1_000_000))
 
 
 @pytest.fixture
@@ -295,12 +306,13 @@ def test_a_follower_leaves_out_what_is_throttled(following: Following, quota: Re
     wait_until(lambda: end_of(t) == 3, what="a record of a partition in sync")
 
 
-def test_a_follower_that_may_fetch_nothing_pauses(following: Following, quota: ReplicationQuota) -> None:
+def test_a_follower_that_may_fetch_nothing_pauses(following: Following, quota: WatchedQuota) -> None:
     leader = following.leader
     leader.lead("t", 1, replicas=REPLICAS)
     exceed(quota)
     partition = following.follow("t", LogConfig(follower_throttled_replicas=ALL_REPLICAS))
-    time.sleep(0.1)
+    before = quota.asked
+    wait_until(lambda: quota.asked >= before + 3, what="the follower has paused twice")
     assert leader.api.counters()["requests"] == 0
     quota.limit(None)
     wait_until(lambda: partition.log is not None and partition.log.end_offset == 1, what="a record")
