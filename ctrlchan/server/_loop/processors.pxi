@@ -84,7 +84,7 @@ cdef void give_answer(Connection* c, Result result, Answer* answer, int32_t mute
     """
     cdef Processor* p = c.processor
     cdef int64_t sent = send_directly(c, answer) if result == DONE else 0
-    cdef bint is_late = answers_late(c)
+    cdef bint is_late = sent > 0 and answers_late(c)
     lock(&p.mutex)
     c.has_result, c.result, c.answer_mute_ms, c.answer_sent, c.is_late = True, result, mute_ms, sent, is_late
     if answer != NULL:
