@@ -84,7 +84,7 @@ class ReplicaFetchers:
         quota: ReplicationQuota | None = None,
     ) -> None:
         self._broker_id = broker_id
-        self._quota = quota or ReplicationQuota()
+        self._quota = quota
         self._security = security
         self._find_address = find_address
         self._truncate = truncate

@@ -177,8 +177,8 @@ cdef class NetworkThreads:
     ``idle_ns``: -1 for never. ``quotas``: the limits of connections, None for no limits.
     ``security_protocols``, ``contexts``: of the listeners, their TlsContexts or None; empty: PLAINTEXT. ``namers``: for each
     listener, what returns the Principal of a peer for the name in its certificate (DER), its address and its port, or None
-    if the peer is refused; without a namer certificates name nobody. ``names_all``: for each listener,
-    whether the namer names peers without certificates, too (the name is empty then). ``authenticators``: for each listener, what makes the
+    if the peer is refused; without a namer certificates name nobody. ``names_all``: for each listener, whether the namer
+    names peers without certificates, too (the name is empty then). ``authenticators``: for each listener, what makes the
     authenticator of a connection of its RequestContext, or None where nobody has to authenticate himself; empty: nowhere.
     ``authentication_ms``: how long a peer may take. ``refusal_ms``: how long the answer to one that is refused waits.
     ``clock``, ``poller``: None for those of the operating system.
@@ -474,7 +474,8 @@ cdef class NetworkThreads:
                 idle_ns, now = counted(&c.idle_ns), monotonic_ns_of(network.clock)
                 processors.append((
                     name, counted(&c.connections), counted(&c.opened), counted(&c.requests), counted(&c.bytes_in),
-                    counted(&c.bytes_out) + counted(&c.bytes_of_handlers), idle_ns if idle_ns >= 0 else idle_ns + now, counted(&c.expired),
+                    counted(&c.bytes_out) + counted(&c.bytes_of_handlers), idle_ns if idle_ns >= 0 else idle_ns + now,
+                    counted(&c.expired),
                     counted(&c.idle_closed), now - p.started_ns,
                     counted(&c.authenticated), counted(&c.authentications_failed), counted(&c.renewed),
                     counted(&c.renewals_failed), counted(&c.cannot_renew), counted(&c.sessions_expired),
