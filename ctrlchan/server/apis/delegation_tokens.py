@@ -118,7 +118,8 @@ def _describe(core: _Core, request: Request) -> Reply:
     tokens = core.tokens
     if tokens is None:
         return refused(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)
-    wanted = [one for one in tokens.all() if owners is None or any(one.belongs_to(owner) for owner in owners)]
+    asked = None if owners is None else set(owners)
+    wanted = [one for one in tokens.all() if asked is None or one.belongs_to(asked)]
     shown = _shown(wanted, request.context.principal, request.access)
     return Reply(
         encode_describe(
@@ -131,7 +132,7 @@ def _describe(core: _Core, request: Request) -> Reply:
 
 def _shown(tokens: list[Token], principal: Principal, access: Access) -> Container[str]:
     """Return the ids of the tokens that somebody is shown: his own, and those that ACLs let him see."""
-    shown = {one.token_id for one in tokens if one.belongs_to(principal)}
+    shown = {one.token_id for one in tokens if one.belongs_to({principal})}
     others = [one for one in tokens if one.token_id not in shown]
     allowed = access.allowed(*DESCRIBE_DELEGATION_TOKEN, [one.token_id for one in others])
     shown |= {one.token_id for one in others if one.token_id in allowed}

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import hmac
+from collections.abc import Set
 from typing import NamedTuple
 
 from ctrlchan.server.request_context import Principal
@@ -25,9 +26,9 @@ class Token(NamedTuple):
     expires_ms: int
     max_ms: int
 
-    def belongs_to(self, principal: Principal) -> bool:
-        """Return whether somebody is shown the token without any ACL."""
-        return principal in (self.owner, self.requester) or principal in self.renewers
+    def belongs_to(self, principals: Set[Principal]) -> bool:
+        """Return whether one of them is shown the token without any ACL."""
+        return not principals.isdisjoint((self.owner, self.requester, *self.renewers))
 
     def may_be_renewed_by(self, principal: Principal) -> bool:
         """Return whether somebody may renew the token, and end it."""
