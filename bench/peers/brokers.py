@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -133,10 +134,17 @@ class Kafka:
     """A Kafka broker with Kafka's default configuration, and the ZooKeeper that it needs.
 
     Its internal topics have one replica: with the default, three, one broker cannot create them. With a
-    ``tls_store`` (a PEM file) it listens at ``tls_port`` too.
+    ``tls_store`` (a PEM file) it listens at ``tls_port`` too. ``configs``: more settings. ``prepare`` is
+    called with the address of ZooKeeper before the broker starts.
     """
 
-    def __init__(self, folder: Path, tls_store: Path | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        tls_store: Path | None = None,
+        configs: Mapping[str, str] | None = None,
+        prepare: Callable[[str], None] = lambda _: None,
+    ) -> None:
         self._folder = folder
         self.logs = folder / "logs"
         self._reaper = Reaper()
@@ -145,6 +153,8 @@ class Kafka:
         try:
             zookeeper = ZooKeeperServer(folder / "zookeeper", self._reaper)
             self._children.append(zookeeper)
+            self.zookeeper = zookeeper.address
+            prepare(self.zookeeper)
             properties = {
                 "broker.id": "1",
                 "zookeeper.connect": zookeeper.address,
@@ -153,6 +163,7 @@ class Kafka:
                 "offsets.topic.replication.factor": "1",
                 "transaction.state.log.replication.factor": "1",
                 "transaction.state.log.min.isr": "1",
+                **(configs or {}),
             }
             if tls_store is not None:
                 properties["listeners"] += f",SSL://{HOST}:{self.tls_port}"

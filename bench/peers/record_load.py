@@ -123,6 +123,12 @@ class Connection:
             requests += 1
         return requests
 
+    def ask(self, request: bytes) -> bytes:
+        """Send a request, which begins with its header; return the answer without its size."""
+        self._socket.sendall(struct.pack(">i", len(request)) + request)
+        size = int.from_bytes(self._receive(4)[:4], "big")
+        return bytes(self._receive(size)[:size])
+
     def _receive(self, size: int, at: int = 0) -> bytearray:
         """Receive so many bytes to ``at`` of the buffer of answers, and return the buffer."""
         if len(self._answers) < at + size:
