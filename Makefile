@@ -71,8 +71,9 @@ chaos: $(ALL_TESTS)  ## a cluster of real processes under faults for SECONDS (60
 simulate: $(ALL_TESTS)  ## histories of simulated brokers: SEEDS (1000) new ones, or from SEED on; SEED alone repeats one
 	$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS))
 
-fuzz: $(ALL_TESTS)  ## mutated requests to a broker that stores records, for SECONDS (600): nothing may end or grow
+fuzz: $(ALL_TESTS)  ## mutated requests, handshakes of TLS and logins to a broker, SECONDS (600) each: nothing may end or grow
 	$(BIN)/python -m tests.soak.frames $(SECONDS)
+	$(BIN)/python -m tests.soak.listeners $(SECONDS)
 
 check: $(RUN) $(VENV)/.check  ## formatting, lints, types and imports between packages
 	$(BIN)/ruff format --check .

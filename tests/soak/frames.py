@@ -10,15 +10,14 @@ from __future__ import annotations
 import argparse
 import os
 import random
-import re
 import socket
 import struct
 import sys
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic, sleep
@@ -37,6 +36,8 @@ from tests.acceptance.same_answers.recorder import Broker
 from tests.acceptance.same_answers.topics import create_topic, plain, produce
 from tests.kafka.jars import kafka_jars
 from tests.kafka.wire import exchange_on
+from tests.soak.mutations import NUMBERS, mutate, signed
+from tests.soak.processes import GROWTH, PATIENCE, figures, logged_to, show_log, wait_for_rest
 
 CONFIGS: Final = {
     "auto.create.topics.enable": "false",
@@ -72,13 +73,7 @@ CONTROL: Final = frozenset({4, 5, 6})
 #: Partitions that a client wants, and gets: more of them are no harm that a broker could refuse.
 MOST_PARTITIONS: Final = 20
 COUNTED: Final = {19: "num_partitions", 37: "count"}
-NUMBERS: Final = (-(2**31), -2, -1, 0, 1, 2, 0x7F, 0x7FFF, 0x8000, 0xFFFF, 2**24, 2**31 - 1, 0x7F7F7F7F)
 CLIENTS: Final = 8
-#: Seconds in which a client must be served, and in which everything comes to rest.
-PATIENCE: Final = 30.0
-GROWTH: Final = 64 * 2**20
-#: Threads of pools that start when they are first needed.
-POOLED: Final = 16
 
 
 class Recorder(Broker):
@@ -116,28 +111,12 @@ class Mutations:
         return len(frame) + (self._random.randrange(-3, 4) if chance < 0.03 else 0)
 
     def _mutate(self, frame: bytearray) -> None:
-        chance, at = self._random, self._random.randrange(len(frame) + 1)
-        kind = chance.randrange(7)
-        if kind == 0:
-            frame[at : at + 1] = bytes([chance.randrange(256)])
-        elif kind == 1:
-            frame[at : at + 4] = struct.pack(">i", _signed(chance.choice(NUMBERS)))
-        elif kind == 2:
-            del frame[at:]
-        elif kind == 3:
-            del frame[at : at + chance.randrange(1, 9)]
-        elif kind == 4:
-            frame[at:at] = chance.randbytes(chance.choice((1, 2, 4, 8, 300)))
-        elif kind == 5:
-            other = chance.choice(self._frames)
-            frame[at:] = other[chance.randrange(len(other)) :]
-        elif len(frame) >= 4:
+        chance = self._random
+        if chance.randrange(7) == 0 and len(frame) >= 4:
             # Another version or another API with the same body.
             frame[chance.choice((1, 3))] = chance.randrange(80)
-
-
-def _signed(value: int) -> int:
-    return (value + 2**31) % 2**32 - 2**31
+        else:
+            mutate(frame, chance, self._frames)
 
 
 def is_harmful(frame: bytes) -> bool:
@@ -198,7 +177,7 @@ class Storm:
 
     def _send(self, connection: socket.socket, mutations: Mutations, chance: random.Random) -> None:
         frame = mutations.next()
-        data = _signed(mutations.size_of(frame)).to_bytes(4, signed=True) + frame
+        data = signed(mutations.size_of(frame)).to_bytes(4, signed=True) + frame
         end = chance.randrange(len(data)) if chance.random() < 0.01 else len(data)
         self.sent["frames"] += 1
         if chance.random() < 0.05:
@@ -242,45 +221,6 @@ def check_served(broker: Broker) -> None:
     broker.close()
 
 
-@contextmanager
-def logged_to(path: Path) -> Iterator[None]:
-    """Write standard error of this process and of new child processes to a file."""
-    sys.stderr.flush()
-    before = os.dup(2)
-    with path.open("wb") as file:
-        os.dup2(file.fileno(), 2)
-    try:
-        yield
-    finally:
-        os.dup2(before, 2)
-        os.close(before)
-
-
-def figures(processes: Sequence[psutil.Process]) -> list[tuple[int, int, int]]:
-    """Return threads, descriptors and private memory of each process."""
-    return [(one.num_threads(), one.num_fds(), one.memory_full_info().uss) for one in processes]
-
-
-def wait_for_rest(processes: Sequence[psutil.Process], before: Sequence[tuple[int, int, int]]) -> None:
-    """Wait until no thread is left of a request. Raises AssertionError."""
-    deadline = monotonic() + PATIENCE
-    while any(now[0] > then[0] + POOLED for now, then in zip(figures(processes), before, strict=True)):
-        assert monotonic() < deadline, f"threads, descriptors, memory: {before}, then {figures(processes)}"
-        sleep(0.2)
-
-
-def show_log(path: Path) -> None:
-    """Print how often each kind of line was logged."""
-    kinds: Counter[str] = Counter()
-    tracebacks = 0
-    for line in path.read_text(errors="replace").splitlines():
-        tracebacks += line.startswith("Traceback")
-        kinds[re.sub(r"[0-9a-f]{8,}|\d+|'[^']*'|\"[^\"]*\"", "#", line)[:150]] += 1
-    print(f"{sum(kinds.values())} log lines, {tracebacks} tracebacks, {path.stat().st_size} bytes")
-    for text, number in kinds.most_common(25):
-        print(f"{number:8d}  {text}")
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(prog="tests.soak.frames", description=__doc__)
     parser.add_argument("seconds", nargs="?", type=float, default=600.0)
@@ -312,8 +252,8 @@ def main() -> int:
             print(f"{dict(storm.sent)}; {figures(processes)}", flush=True)
         wait_for_rest(processes, before)
         for then, now in zip(before, figures(processes), strict=True):
-            print(f"threads, descriptors, memory: {then}, then {now}")
-            assert now[2] < then[2] + GROWTH, "memory has grown"
+            print(f"{then}, then {now}")
+            assert now.private_bytes < then.private_bytes + GROWTH, "memory has grown"
         with socket.create_connection(addresses[0], PATIENCE) as connection:
             exchange_on(connection, client.frame("ApiVersions", 0, {}))
     show_log(log)

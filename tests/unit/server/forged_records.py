@@ -15,8 +15,6 @@ from typing import Final
 
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from ctrlchan.server.socket_server import SocketServer
-from tests.unit.server.serving import Client
 from tests.unit.server.tls_serving import client_context
 
 __all__ = ["ALERT", "CLIENT_HELLO", "DATA", "HANDSHAKE", "KEY_UPDATE", "SUITES", "ForgingClient"]
@@ -37,17 +35,24 @@ _TAG_BYTES: Final = 16
 
 
 class ForgingClient:
-    """A connection after its handshake. ``version``: TLSv1_2 or TLSv1_3; ``folder``: for the secrets."""
+    """A connection after its handshake. ``version``: TLSv1_2 or TLSv1_3; ``folder``: for the secrets.
 
-    def __init__(self, server: SocketServer, version: str, folder: Path) -> None:
+    It owns the socket. Raises ssl.SSLError and OSError.
+    """
+
+    def __init__(self, connection: socket.socket, version: str, folder: Path) -> None:
         context = client_context(version=version)
         log = folder / "secrets"
         log.unlink(missing_ok=True)
         context.keylog_filename = str(log)
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname="localhost")
-        self.socket: Final[socket.socket] = Client(server)
-        received = self._shake_hands()
+        self.socket: Final[socket.socket] = connection
+        try:
+            received = self._shake_hands()
+        except BaseException:
+            connection.close()
+            raise
         # Behind a comment: name, random number of the client, secret
         lines = [line.split() for line in log.read_text().splitlines() if not line.startswith("#")]
         secrets = {name: bytes.fromhex(secret) for name, _, secret in lines}
@@ -79,7 +84,8 @@ class ForgingClient:
             except ssl.SSLWantReadError:
                 self._send_outgoing()
                 part = self.socket.recv(65536)
-                assert part, "the server has ended the handshake"
+                if not part:
+                    raise ConnectionError("the server has ended the handshake") from None
                 received += part
                 self._incoming.write(part)
             else:

@@ -20,7 +20,7 @@ from tests.unit.server.forged_records import (
     SUITES,
     ForgingClient,
 )
-from tests.unit.server.serving import EchoHandler, serving, sized, wait_for_connections
+from tests.unit.server.serving import Client, EchoHandler, serving, sized, wait_for_connections
 from tests.unit.server.tls_serving import TlsClient, tls_listener
 
 #: So many of them may come at once.
@@ -48,7 +48,7 @@ def echoes(client: ForgingClient) -> bool:
 @pytest.mark.parametrize("case", RECORDS)
 def test_some_are_allowed(server: SocketServer, tmp_path: Path, case: str) -> None:
     version, kind, content = RECORDS[case]
-    with ForgingClient(server, version, tmp_path) as client:
+    with ForgingClient(Client(server), version, tmp_path) as client:
         assert echoes(client)
         client.socket.sendall(b"".join(client.record(kind, content) for _ in range(SPARE)))
         if version == "TLSv1_3":
@@ -67,7 +67,7 @@ def test_a_flood_ends_the_connection(
 ) -> None:
     """Also with requests in between. Others are served meanwhile."""
     version, kind, content = RECORDS[case]
-    with ForgingClient(server, version, tmp_path) as client, suppress(ConnectionError):
+    with ForgingClient(Client(server), version, tmp_path) as client, suppress(ConnectionError):
         for _ in range(turns):
             for _ in range(10_000 // turns):
                 client.socket.sendall(client.record(kind, content))
@@ -83,7 +83,7 @@ def test_a_flood_of_warnings_ends_the_connection(
     server: SocketServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """OpenSSL itself bounds those without data between them."""
-    with ForgingClient(server, "TLSv1_2", tmp_path) as client, suppress(ConnectionError):
+    with ForgingClient(Client(server), "TLSv1_2", tmp_path) as client, suppress(ConnectionError):
         for _ in range(100):
             client.socket.sendall(client.record(ALERT, WARNING) + client.record(DATA, sized(b"e")))
         wait_until(lambda: LINE in caplog.text, what="a line")
