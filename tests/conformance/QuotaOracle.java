@@ -7,67 +7,53 @@
 //   produce|fetch|request <ms> <user> <client id> <value>  ->  throttle time; a throttled Fetch is taken back
 //   window <user> <client id>                         ->  how many bytes a Fetch may have
 //   strict|permissive <ms> <user> <client id> <mutations>  ->  throttle time of a quota that was made for this request
+//   bound <bytes in a second>                         ->  ok: the replication quota; "-" for none
+//   replicate <ms> <bytes>                            ->  whether the replication quota is exceeded then, and the rate
 
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.net.InetAddress;
 import java.net.URLDecoder;
 import java.nio.charset.StandardCharsets;
-import java.util.function.Supplier;
 import kafka.server.ClientQuotaManager;
 import kafka.server.ClientRequestQuotaManager;
 import kafka.server.ControllerMutationQuota;
 import kafka.server.ControllerMutationQuotaManager;
 import kafka.server.QuotaType;
+import kafka.server.ReplicationQuotaManager;
 import org.apache.kafka.common.errors.ThrottlingQuotaExceededException;
 import org.apache.kafka.common.metrics.MetricConfig;
 import org.apache.kafka.common.metrics.Metrics;
 import org.apache.kafka.common.metrics.Quota;
 import org.apache.kafka.common.security.auth.KafkaPrincipal;
 import org.apache.kafka.common.utils.Sanitizer;
-import org.apache.kafka.common.utils.Time;
 import org.apache.kafka.network.Session;
 import org.apache.kafka.server.config.ClientQuotaManagerConfig;
+import org.apache.kafka.server.config.ReplicationQuotaManagerConfig;
 import scala.Option;
 
 public final class QuotaOracle {
-    private static final class StoppedTime implements Time {
-        long ms = 0;
-
-        @Override
-        public long milliseconds() {
-            return ms;
-        }
-
-        @Override
-        public long nanoseconds() {
-            return ms * 1_000_000;
-        }
-
-        @Override
-        public void sleep(long more) {
-            ms += more;
-        }
-
-        @Override
-        public void waitObject(Object object, Supplier<Boolean> condition, long deadline) {
-            throw new UnsupportedOperationException();
-        }
-    }
+    /** What a broker has from its start (DynamicBrokerConfig). */
+    private static final Quota NO_BOUND = Quota.upperBound(Long.MAX_VALUE);
 
     private final StoppedTime time = new StoppedTime();
     private final ClientQuotaManager produce;
     private final ClientQuotaManager fetch;
     private final ClientRequestQuotaManager request;
     private final ControllerMutationQuotaManager mutation;
+    private final ReplicationQuotaManager replication;
+    private final Metrics metrics;
 
     private QuotaOracle() {
-        Metrics metrics = new Metrics(new MetricConfig(), time);
+        metrics = new Metrics(new MetricConfig(), time);
         ClientQuotaManagerConfig config = new ClientQuotaManagerConfig(11, 1);
         produce = new ClientQuotaManager(config, metrics, QuotaType.Produce$.MODULE$, time, "", Option.empty());
         fetch = new ClientQuotaManager(config, metrics, QuotaType.Fetch$.MODULE$, time, "", Option.empty());
         request = new ClientRequestQuotaManager(config, metrics, time, "", Option.empty());
         mutation = new ControllerMutationQuotaManager(config, metrics, time, "", Option.empty());
+        ReplicationQuotaManagerConfig replicas = new ReplicationQuotaManagerConfig(11, 1);
+        replication = new ReplicationQuotaManager(replicas, metrics, QuotaType.LeaderReplication$.MODULE$, time);
+        replication.updateQuota(NO_BOUND);
     }
 
     public static void main(String[] arguments) throws Exception {
@@ -99,6 +85,16 @@ public final class QuotaOracle {
                 managers[i].updateQuota(user, name, client, quota);
             }
             return "ok";
+        }
+        if (words[0].equals("bound")) {
+            replication.updateQuota(words[1].equals("-") ? NO_BOUND : Quota.upperBound(Double.parseDouble(words[1])));
+            return "ok";
+        }
+        if (words[0].equals("replicate")) {
+            time.ms = Long.parseLong(words[1]);
+            replication.record(Long.parseLong(words[2]));
+            Object rate = metrics.metric(metrics.metricName("byte-rate", "LeaderReplication")).metricValue();
+            return replication.isQuotaExceeded() + " " + rate;
         }
         if (words[0].equals("window")) {
             return String.valueOf((int) fetch.getMaxValueInQuotaWindow(session(words[1]), decoded(words[2])));

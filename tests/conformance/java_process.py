@@ -11,11 +11,14 @@ __all__ = ["JavaProcess"]
 
 
 class JavaProcess:
-    """Runs ``NAME.java`` of this folder; the file describes its lines. It ends at the end of its input."""
+    """Runs ``NAME.java`` of this folder; the file describes its lines. It ends at the end of its input.
 
-    def __init__(self, name: str, *, shows_errors: bool = False) -> None:
+    ``parts``: names of other files that it needs.
+    """
+
+    def __init__(self, name: str, *parts: str, shows_errors: bool = False) -> None:
         self._name = name
-        classes = compile_java(Path(__file__).with_name(f"{name}.java"))
+        classes = compile_java(*(Path(__file__).with_name(f"{one}.java") for one in (name, *parts)))
         self._process = subprocess.Popen(
             java_command(name, classes=classes),
             stdin=subprocess.PIPE,

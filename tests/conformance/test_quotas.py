@@ -10,6 +10,7 @@ from urllib.parse import quote
 import pytest
 
 from ctrlchan.broker.quota._client_quotas import ClientQuotas, QuotaType
+from ctrlchan.broker.quota._replication_quota import ReplicationQuota
 from tests.conformance.java_process import JavaProcess
 from tests.kafka.requirement import require_kafka
 from tests.simulation._operating_system import SimulatedClock
@@ -48,7 +49,7 @@ def an_entity(random: Random, level: str) -> tuple[str | None, str | None]:
 def process() -> Iterator[JavaProcess]:
     """Kafka's own classes; skipped without Java or Maven, failed in CI."""
     require_kafka()
-    process = JavaProcess("QuotaOracle")
+    process = JavaProcess("QuotaOracle", "StoppedTime")
     yield process
     process.close()
 
@@ -97,3 +98,24 @@ def one_request(random: Random, quotas: ClientQuotas, now_ms: int, user: str, cl
         ours = quotas.charge_request(number, client_id, 0, is_exempt=True, quota_type=at, size=value)
         return ours, question
     return quotas.mutate(number, client_id, value, is_strict=kind == "strict"), question
+
+
+def test_replication(process: JavaProcess) -> None:
+    """Whether a replication quota is exceeded, and its rate, after each of many steps."""
+    random = Random("replication")
+    clock = SimulatedClock(1_000_000)
+    quota = ReplicationQuota(clock=clock)
+    seen = set()
+    process.ask("begin")
+    for number in range(REQUESTS):
+        if random.random() < 0.05:
+            bound = random.choice((None, 0, 1, 1_000, 10**6))
+            quota.limit(bound)
+            process.ask(f"bound\t{'-' if bound is None else bound}")
+        clock.advance(random.choice(STEPS_MS) * 1_000_000)
+        size = random.choice((0, 1, 999, 10**5, 10**7))
+        quota.record(size)
+        is_exceeded, rate = process.ask(f"replicate\t{clock.now_ms}\t{size}").split()
+        assert (quota.is_exceeded, quota.byte_rate) == (is_exceeded == "true", float(rate)), number
+        seen.add(is_exceeded)
+    assert seen == {"true", "false"}
