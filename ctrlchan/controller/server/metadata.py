@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+import numpy as np
+
 from ctrlchan.server.apis.lookups import MetadataLookups
+
+if TYPE_CHECKING:
+    from ctrlchan._codec import Int32
 
 __all__ = ["ControllerMetadata"]
 
@@ -13,10 +20,11 @@ class ControllerMetadata(MetadataLookups):
     A topic is gone for clients when its deletion has begun, as in the metadata of brokers.
     """
 
-    def topic_rows(self) -> list[int]:
+    def topic_rows(self) -> Int32:
         """Return the rows of the topics that have partitions and are not being deleted."""
-        gone = {self.row_of(name) for name in self.state.deletion_in_progress}
-        return [row for row in super().topic_rows() if row not in gone]
+        rows = super().topic_rows()
+        gone = [row for name in self.state.deletion_in_progress if (row := self.row_of(name)) is not None]
+        return rows[~np.isin(rows, gone)] if gone else rows
 
     def topic_row(self, name: str) -> int | None:
         """Return the row of a topic that has partitions and is not being deleted, else None."""

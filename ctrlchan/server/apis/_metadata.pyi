@@ -1,11 +1,11 @@
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 from typing_extensions import Buffer
 
-from ctrlchan._codec import Int32, ListColumn
+from ctrlchan._codec import Int32, ListColumn, StringColumn
 
 class Node(Protocol):
     @property
@@ -23,14 +23,17 @@ class MetadataRequest(NamedTuple):
     asks_cluster_operations: bool
     asks_topic_operations: bool
 
-class TopicAnswer(NamedTuple):
-    error: int
-    name: str | None
-    topic_id: bytes
-    is_internal: bool
-    operations: int
-    first: int
-    end: int
+class TopicRows:
+    def __init__(
+        self,
+        errors: npt.NDArray[np.int16],
+        names: StringColumn,
+        ids: npt.NDArray[np.uint8],
+        is_internal: npt.NDArray[np.uint8],
+        operations: Int32,
+        starts: Int32,
+    ) -> None: ...
+    def __len__(self) -> int: ...
 
 class PartitionRows:
     def __init__(
@@ -52,6 +55,6 @@ def encode_metadata(
     cluster_id: str | None,
     controller_id: int,
     cluster_operations: int,
-    topics: Sequence[TopicAnswer],
+    topics: TopicRows,
     rows: PartitionRows,
 ) -> bytes: ...

@@ -61,18 +61,6 @@ class MetadataRequest(NamedTuple):
     asks_topic_operations: bool
 
 
-class TopicAnswer(NamedTuple):
-    """A topic of the response, whose partitions are the rows from ``first`` to before ``end``."""
-
-    error: int
-    name: str | None
-    topic_id: bytes
-    is_internal: bool
-    operations: int
-    first: int
-    end: int
-
-
 cdef struct Lists:
     const int32_t* starts
     const int32_t* lengths
@@ -117,6 +105,39 @@ cdef class PartitionRows:
         lists.lengths = &lengths[0] if count > 0 else NULL
         lists.values = &values[0] if size > 0 else NULL
         return 0
+
+
+cdef class TopicRows:
+    """Columns of the topics of a response. Partitions of topic i are the rows from ``starts[i]`` to before ``starts[i + 1]``.
+
+    ``ids``: uint8[n, 16]. Raises ValueError for what columns of topics cannot be.
+    """
+
+    cdef const int16_t[::1] errors
+    cdef const int32_t[::1] operations, starts, name_starts, name_lengths
+    cdef const uint8_t[::1] is_internal, name_data
+    cdef const uint8_t[:, ::1] ids
+
+    def __init__(self, errors, names, ids, is_internal, operations, starts):
+        cdef Py_ssize_t i, count = len(errors)
+        self.errors, self.ids, self.is_internal, self.operations, self.starts = errors, ids, is_internal, operations, starts
+        self.name_starts, self.name_lengths, self.name_data = names.starts, names.lengths, names.data
+        if not count == len(names) == len(ids) == len(is_internal) == len(operations) == len(starts) - 1:
+            raise ValueError("columns of different lengths")
+        if self.ids.shape[1] != TOPIC_ID_BYTES:
+            raise ValueError(f"topic ids of {self.ids.shape[1]} bytes")
+        for i in range(count):
+            if not 0 <= self.starts[i] <= self.starts[i + 1]:
+                raise ValueError(f"rows {self.starts[i]} to {self.starts[i + 1]} of topic {i}")
+            if self.name_lengths[i] > LONGEST_STRING:
+                raise ValueError(f"a string of {self.name_lengths[i]} bytes")
+            if self.name_lengths[i] > 0 and not (
+                0 <= self.name_starts[i] <= self.name_data.shape[0] - self.name_lengths[i]
+            ):
+                raise ValueError("a string that is not within its data")
+
+    def __len__(self):
+        return self.errors.shape[0]
 
 
 # -- requests
@@ -169,18 +190,25 @@ cdef inline object read_flag(Cursor* c):
 
 
 def encode_metadata(
-    int version, nodes, cluster_id, int32_t controller_id, int32_t cluster_operations, topics, PartitionRows rows not None
+    int version,
+    nodes,
+    cluster_id,
+    int32_t controller_id,
+    int32_t cluster_operations,
+    TopicRows topics not None,
+    PartitionRows rows not None,
 ):
     """Return the body of a MetadataResponse.
 
-    ``nodes``: brokers with ``id``, ``host``, ``port`` and ``rack``. ``topics``: a TopicAnswer for each; rows are written in
-    the order of topics. ``cluster_operations``: not written by versions that have none.
+    ``nodes``: brokers with ``id``, ``host``, ``port`` and ``rack``. ``cluster_operations``: not written by versions that
+    have none. Raises ValueError for texts that have no place in a message, and for topics whose rows do not exist.
     """
     cdef bint flexible = version >= FLEXIBLE_SINCE
     cdef list brokers = [(node.id, encoded(node.host), node.port, encoded(node.rack)) for node in nodes]
-    cdef list named = [encoded(topic.name) for topic in topics]
     cdef bytes cluster = encoded(cluster_id)
-    cdef Py_ssize_t size, i, first, end
+    cdef Py_ssize_t size, i, count = topics.errors.shape[0]
+    if topics.starts[count] > rows.partition.shape[0]:
+        raise ValueError(f"{topics.starts[count]} rows of {rows.partition.shape[0]}")
     size = 4 * (version >= THROTTLE_TIME_SINCE) + length_size(len(brokers), flexible, 4)
     for _, host, _, rack in brokers:
         size += 8 + text_size(host, flexible) + flexible
@@ -188,15 +216,10 @@ def encode_metadata(
             size += text_size(rack, flexible)
     if version >= CLUSTER_ID_SINCE:
         size += text_size(cluster, flexible)
-    size += 4 * (version >= RACK_SINCE) + length_size(len(topics), flexible, 4)
-    for i in range(len(named)):
-        first, end = topics[i].first, topics[i].end
-        if not 0 <= first <= end <= rows.partition.shape[0]:
-            raise ValueError(f"rows {first} to {end} of {rows.partition.shape[0]}")
-        if len(topics[i].topic_id) != TOPIC_ID_BYTES:
-            raise ValueError(f"a topic id of {len(topics[i].topic_id)} bytes")
-        size += 2 + text_size(named[i], flexible) + rows_size(rows, first, end, version) + flexible
-        size += TOPIC_ID_BYTES * (version >= TOPIC_ID_SINCE) + (version >= 1) + 4 * (version >= OPERATIONS_SINCE)
+    size += 4 * (version >= RACK_SINCE) + length_size(count, flexible, 4)
+    with nogil:
+        for i in range(count):
+            size += topic_size(topics, i, rows, version)
     size += 4 * (OPERATIONS_SINCE <= version <= CLUSTER_OPERATIONS_UNTIL) + flexible
 
     body = PyBytes_FromStringAndSize(NULL, size)
@@ -215,9 +238,10 @@ def encode_metadata(
         p = put_text(p, cluster, flexible)
     if version >= RACK_SINCE:
         p = put_number(p, controller_id)
-    p = put_length(p, len(named), flexible, 4)
-    for i in range(len(named)):
-        p = put_topic(p, topics[i], named[i], rows, version)
+    p = put_length(p, count, flexible, 4)
+    with nogil:
+        for i in range(count):
+            p = put_topic(p, topics, i, rows, version)
     if OPERATIONS_SINCE <= version <= CLUSTER_OPERATIONS_UNTIL:
         p = put_number(p, cluster_operations)
     p = put_no_tags(p, flexible)
@@ -260,27 +284,39 @@ cdef inline uint8_t* put_no_tags(uint8_t* p, bint flexible) noexcept nogil:
     return p + flexible
 
 
-cdef uint8_t* put_topic(uint8_t* p, topic, bytes name, PartitionRows rows, int version) except NULL:
+cdef Py_ssize_t topic_size(TopicRows topics, Py_ssize_t i, PartitionRows rows, int version) noexcept nogil:
+    """Return the bytes of a topic."""
+    cdef bint flexible = version >= FLEXIBLE_SINCE
+    cdef Py_ssize_t length = topics.name_lengths[i]
+    cdef Py_ssize_t size = 2 + length_size(length, flexible, 2) + max(length, 0) + flexible
+    size += TOPIC_ID_BYTES * (version >= TOPIC_ID_SINCE) + (version >= 1) + 4 * (version >= OPERATIONS_SINCE)
+    return size + rows_size(rows, topics.starts[i], topics.starts[i + 1], version)
+
+
+cdef uint8_t* put_topic(uint8_t* p, TopicRows topics, Py_ssize_t i, PartitionRows rows, int version) noexcept nogil:
     """Write a topic with its partitions; return the place behind it."""
     cdef bint flexible = version >= FLEXIBLE_SINCE
-    cdef Py_ssize_t i, first = topic.first, end = topic.end
-    put_i16(p, topic.error)
-    p = put_text(p + 2, name, flexible)
+    cdef Py_ssize_t row, first = topics.starts[i], end = topics.starts[i + 1], length = topics.name_lengths[i]
+    put_i16(p, topics.errors[i])
+    p = put_length(p + 2, length, flexible, 2)
+    if length > 0:
+        memcpy(p, &topics.name_data[topics.name_starts[i]], length)
+        p += length
     if version >= TOPIC_ID_SINCE:
-        memcpy(p, <const char*>topic.topic_id, TOPIC_ID_BYTES)
+        memcpy(p, &topics.ids[i, 0], TOPIC_ID_BYTES)
         p += TOPIC_ID_BYTES
     if version >= 1:
-        p[0] = 1 if topic.is_internal else 0
+        p[0] = topics.is_internal[i] != 0
         p += 1
     p = put_length(p, end - first, flexible, 4)
-    for i in range(first, end):
-        p = put_partition(p, rows, i, version)
+    for row in range(first, end):
+        p = put_partition(p, rows, row, version)
     if version >= OPERATIONS_SINCE:
-        p = put_number(p, topic.operations)
+        p = put_number(p, topics.operations[i])
     return put_no_tags(p, flexible)
 
 
-cdef Py_ssize_t rows_size(PartitionRows rows, Py_ssize_t first, Py_ssize_t end, int version) noexcept:
+cdef Py_ssize_t rows_size(PartitionRows rows, Py_ssize_t first, Py_ssize_t end, int version) noexcept nogil:
     """Return the bytes of the array of partitions."""
     cdef bint flexible = version >= FLEXIBLE_SINCE
     cdef Py_ssize_t i, size = length_size(end - first, flexible, 4)
@@ -292,7 +328,7 @@ cdef Py_ssize_t rows_size(PartitionRows rows, Py_ssize_t first, Py_ssize_t end, 
     return size
 
 
-cdef uint8_t* put_partition(uint8_t* p, PartitionRows rows, Py_ssize_t i, int version) noexcept:
+cdef uint8_t* put_partition(uint8_t* p, PartitionRows rows, Py_ssize_t i, int version) noexcept nogil:
     """Write a row; return the place behind it."""
     cdef bint flexible = version >= FLEXIBLE_SINCE
     put_i16(p, rows.errors[i])

@@ -7,18 +7,20 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ctrlchan._codec import ListColumn
+from ctrlchan._codec import ListColumn, StringColumn
 from ctrlchan.state import ClusterState
 from ctrlchan.state.lists import packed_values, take
+from ctrlchan.state.topic_table import name_list
 from ctrlchan.topic_names import ZERO_ID
 
 if TYPE_CHECKING:
-    from ctrlchan._codec import Brokers, Int32
+    from ctrlchan._codec import Brokers, Int32, UInt8
 
 __all__ = ["NO_CONTROLLER", "MetadataLookups", "MetadataView", "Node"]
 
 #: ``controller_id`` where none is known.
 NO_CONTROLLER = -1
+_NOT_ASCII = 0x80
 
 
 class Node(NamedTuple):
@@ -36,9 +38,9 @@ class MetadataView(NamedTuple):
     Partitions of topic i are ``starts[i]:starts[i + 1]`` of the columns.
     """
 
-    names: list[str]
-    topic_ids: list[bytes]
-    starts: list[int]
+    names: StringColumn
+    topic_ids: UInt8  # [n, 16]
+    starts: Int32
     partition: Int32
     leader: Int32
     leader_epoch: Int32
@@ -56,6 +58,8 @@ class MetadataLookups:
         self.state = state
         # The nodes of each listener that was asked for, as long as the state has the same live brokers.
         self._nodes: tuple[Brokers | None, dict[str, Sequence[Node]]] = None, {}
+        # The names of all topics as texts, as long as the state has the same topics.
+        self._texts: tuple[StringColumn | None, list[str]] = None, []
 
     @property
     def live_ids(self) -> Int32:
@@ -93,11 +97,10 @@ class MetadataLookups:
                     )
         return sorted(found)
 
-    def topic_rows(self) -> list[int]:
+    def topic_rows(self) -> Int32:
         """Return the rows of the topics that have partitions."""
         topic_row = self.state.partitions.topic_row
-        firsts: list[int] = topic_row[np.flatnonzero(np.diff(topic_row, prepend=-1))].tolist()
-        return firsts
+        return topic_row[np.flatnonzero(np.diff(topic_row, prepend=-1))]
 
     def topic_row(self, name: str) -> int | None:
         """Return the row of a topic that has partitions, else None."""
@@ -131,33 +134,36 @@ class MetadataLookups:
         except KeyError:
             return None
 
-    def names_of(self, topic_rows: list[int]) -> list[str]:
-        """Return the names of topics."""
-        column = self.state.topics.names
-        encoded = [column[row] or b"" for row in topic_rows]
-        # Decoded together: 10,000 names one by one take as long as the rest of a Metadata response.
-        names = b"\n".join(encoded).decode(errors="replace").split("\n")
-        if len(names) == len(encoded):
-            return names
-        return [name.decode(errors="replace") for name in encoded]
+    def names_of(self, topic_rows: Int32) -> list[str]:
+        """Return the names of topics as texts."""
+        names = self.state.topics.names
+        if self._texts[0] is not names:
+            self._texts = names, _texts(name_list(names))
+        texts = self._texts[1]
+        return [texts[row] for row in topic_rows.tolist()]
 
-    def view(self, topic_rows: list[int], listener: str, names: list[str] | None = None) -> MetadataView:
-        """Return a copy of what Metadata needs of these topics, for a client of `listener`.
+    def _names(self, topic_rows: Int32) -> StringColumn:
+        """Return the names of topics as they are: bytes, which nobody changes."""
+        names = self.state.topics.names
+        return StringColumn(names.starts[topic_rows], names.lengths[topic_rows], names.data)
 
-        ``names``: of the topics, where they are known already.
-        """
+    def view(self, topic_rows: Int32, listener: str) -> MetadataView:
+        """Return a copy of what Metadata needs of these topics, for a client of `listener`."""
         state = self.state
         columns = state.partitions
-        wanted = np.array(topic_rows, dtype=np.int32)
-        first = np.searchsorted(columns.topic_row, wanted, "left")
-        counts = np.searchsorted(columns.topic_row, wanted, "right") - first
+        names = self._names(topic_rows)
+        if (names.data >= _NOT_ASCII).any():
+            # What is not UTF-8 is replaced.
+            names = StringColumn.from_strings(self.names_of(topic_rows))
+        first = np.searchsorted(columns.topic_row, topic_rows, "left")
+        counts = np.searchsorted(columns.topic_row, topic_rows, "right") - first
         ends = np.cumsum(counts)
         rows = np.repeat(first - (ends - counts), counts) + np.arange(int(counts.sum()))
         assert columns.offline is not None
         return MetadataView(
-            names=self.names_of(topic_rows) if names is None else names,
-            topic_ids=[state.topics.ids[row].tobytes() for row in topic_rows],
-            starts=[0, *ends.tolist()],
+            names=names,
+            topic_ids=state.topics.ids[topic_rows],
+            starts=np.concatenate(((0,), ends)).astype(np.int32),
             partition=columns.partition[rows],
             leader=columns.leader[rows],
             leader_epoch=columns.leader_epoch[rows],
@@ -167,6 +173,14 @@ class MetadataLookups:
             live_ids=self.live_ids.copy(),
             reachable_ids=np.array([node.id for node in self.nodes(listener)], dtype=np.int32),
         )
+
+
+def _texts(encoded: list[bytes]) -> list[str]:
+    # Decoded together: 10,000 names one by one take as long as the rest of a Metadata response.
+    names = b"\n".join(encoded).decode(errors="replace").split("\n")
+    if len(names) == len(encoded):
+        return names
+    return [name.decode(errors="replace") for name in encoded]
 
 
 def _copied(lists: ListColumn) -> ListColumn:

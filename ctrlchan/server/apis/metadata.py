@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Mapping, Sequence
 from functools import partial
 from itertools import compress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from ctrlchan._codec import ListColumn
+from ctrlchan._codec import ListColumn, StringColumn
 from ctrlchan.authorizer.acls import Operation, ResourceType
 from ctrlchan.errors import ErrorCode
 from ctrlchan.internal_topics import INTERNAL_TOPICS
@@ -34,7 +34,7 @@ from ctrlchan.server.api import Api, Reply, Request
 from ctrlchan.server.apis._metadata import (
     MetadataRequest,
     PartitionRows,
-    TopicAnswer,
+    TopicRows,
     decode_metadata,
     encode_metadata,
 )
@@ -45,7 +45,11 @@ from ctrlchan.state.lists import packed_values, select
 from ctrlchan.topic_names import ZERO_ID, why_invalid
 
 if TYPE_CHECKING:
-    from ctrlchan._codec import Int32
+    import numpy.typing as npt
+
+    from ctrlchan._codec import Int32, UInt8
+
+    Int16 = npt.NDArray[np.int16]
 
 __all__ = ["API", "CREATING_NEEDS", "answer", "creatable", "described", "missing_topics"]
 
@@ -58,10 +62,27 @@ _LISTENER_NOT_FOUND_SINCE = 6  # before: LEADER_NOT_AVAILABLE
 #: Errors of topics that were not looked up.
 _NOT_LOOKED_UP = (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
+_NO_ROWS = np.empty(0, np.int32)
+
 #: Topics of a request: ids and names.
 _Asked = Sequence[tuple[bytes, str | None]]
-#: One topic of the response: error, name, id, row in the view (None for a topic without partitions).
-_Topic = tuple[int, str | None, bytes, int | None]
+#: One topic of the response: error, name, id.
+_Topic = tuple[int, str | None, bytes]
+
+
+class _Topics(NamedTuple):
+    """Columns of the topics of a response, without their operations.
+
+    ``texts``: the names as texts, for the authorizer; None where no operations are asked for. Partitions of
+    topic i are the rows from ``starts[i]`` to before ``starts[i + 1]``.
+    """
+
+    errors: Int16
+    names: StringColumn
+    ids: UInt8
+    is_internal: UInt8
+    starts: Int32
+    texts: Sequence[str | None] | None
 
 
 def _handle(core: ClusterCore, request: Request) -> Reply:
@@ -152,27 +173,25 @@ def _look_up(
     operations: Callable[[str], int] = _not_asked
     if body.asks_topic_operations:
         operations = partial(request.access.operations, ResourceType.TOPIC)
-    topics: list[_Topic]
     if asked is None:
         rows = core.metadata.topic_rows()
-        names = core.metadata.names_of(rows)
-        if request.access.is_restricted:
-            seen = [name in described for name in names]
-            if not all(seen):
-                rows, names = [*compress(rows, seen)], [*compress(names, seen)]
-        view = core.metadata.view(rows, listener, names)
-        topics = [
-            (ErrorCode.NONE, name, topic_id, i)
-            for i, (name, topic_id) in enumerate(zip(view.names, view.topic_ids, strict=True))
-        ]
+        texts = None
+        if request.access.is_restricted or body.asks_topic_operations:
+            texts = core.metadata.names_of(rows)
+        if texts is not None and request.access.is_restricted:
+            seen = np.fromiter(map(described.__contains__, texts), np.bool_, len(texts))
+            rows, texts = rows[seen], [*compress(texts, seen)]
+        view = core.metadata.view(rows, listener)
+        topics = _all_topics(core.metadata, rows, view, texts if body.asks_topic_operations else None)
     elif error:
-        topics = [(error, name or "", topic_id, None) for topic_id, name in asked]
-        view = core.metadata.view([], listener)
+        view = core.metadata.view(_NO_ROWS, listener)
+        topics = _topics([(error, name or "", topic_id) for topic_id, name in asked], [], [], view)
         # Of the cluster such a response says nothing.
         return partial(_reply, request.version, [], None, NO_CONTROLLER, _not_asked, topics, _not_asked, view)
     else:
-        topics, rows = _asked_topics(core.metadata, asked, described, created)
+        unknown, found, absent, rows = _asked_topics(core.metadata, asked, described, created)
         view = core.metadata.view(rows, listener)
+        topics = _topics(unknown, found, absent, view)
     return partial(
         _reply,
         request.version,
@@ -183,6 +202,43 @@ def _look_up(
         topics,
         operations,
         view,
+    )
+
+
+def _all_topics(
+    metadata: MetadataLookups, rows: Int32, view: MetadataView, texts: Sequence[str] | None
+) -> _Topics:
+    """Return the columns of all topics that the client sees: nothing is done for each of them."""
+    internal = [row for name in INTERNAL_TOPICS if (row := metadata.row_of(name)) is not None]
+    return _Topics(
+        np.zeros(len(rows), np.int16),
+        view.names,
+        view.topic_ids,
+        np.isin(rows, internal).astype(np.uint8),
+        view.starts,
+        texts,
+    )
+
+
+def _topics(
+    unknown: Sequence[_Topic], found: Sequence[_Topic], absent: Sequence[_Topic], view: MetadataView
+) -> _Topics:
+    """Return the columns of topics that were looked up one by one. Those of the view are ``found``."""
+    topics = [*unknown, *found, *absent]
+    errors, texts, ids = zip(*topics, strict=True) if topics else ((), (), ())
+    return _Topics(
+        np.array(errors, np.int16),
+        StringColumn.from_strings(texts),
+        np.frombuffer(b"".join(ids), np.uint8).reshape(-1, len(ZERO_ID)),
+        np.array(
+            [
+                name in INTERNAL_TOPICS and error != ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                for error, name, _ in topics
+            ],
+            np.uint8,
+        ),
+        np.pad(view.starts, (len(unknown), len(absent)), "edge"),
+        texts,
     )
 
 
@@ -203,15 +259,20 @@ def _error_of_request(version: int, asked: _Asked) -> ErrorCode:
 
 def _asked_topics(
     metadata: MetadataLookups, asked: _Asked, described: Container[str], created: Mapping[str, int]
-) -> tuple[list[_Topic], list[int]]:
-    """Return the response's topics and their rows in the cache. With one id in the request only ids count."""
+) -> tuple[list[_Topic], list[_Topic], list[_Topic], Int32]:
+    """Return the topics of the response, and the rows in the cache of the second list.
+
+    The lists: topics whose id is unknown, topics that are found, and others. With one id in the request only
+    ids count.
+    """
     ids = list(dict.fromkeys(topic_id for topic_id, _ in asked if topic_id != ZERO_ID))
     names: list[str | None] = [metadata.topic_name(topic_id) for topic_id in ids]
-    topics: list[_Topic] = [
-        (ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id, None)
+    unknown: list[_Topic] = [
+        (ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id)
         for topic_id, name in zip(ids, names, strict=True)
         if name is None
     ]
+    found: list[_Topic] = []
     absent: list[_Topic] = []
     rows: list[int] = []
     for name in dict.fromkeys(names if ids else (name for _, name in asked)):
@@ -220,20 +281,20 @@ def _asked_topics(
         if name not in described:
             # No name for who has the id of a topic, and no id for who has its name.
             shown = (None, metadata.topic_id(name)) if ids else (name, ZERO_ID)
-            absent.append((ErrorCode.TOPIC_AUTHORIZATION_FAILED, *shown, None))
+            absent.append((ErrorCode.TOPIC_AUTHORIZATION_FAILED, *shown))
             continue
         row = metadata.topic_row(name)
         if row is None:
             error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             if why_invalid(name):
                 error = ErrorCode.INVALID_TOPIC_EXCEPTION
-            absent.append((error, name, metadata.topic_id(name), None))
+            absent.append((error, name, metadata.topic_id(name)))
         else:
-            topics.append((ErrorCode.NONE, name, metadata.topic_id(name), len(rows)))
+            found.append((ErrorCode.NONE, name, metadata.topic_id(name)))
             rows.append(row)
     # Also of topics that are there by now: Kafka lets the client ask again.
-    absent += [(error, name, ZERO_ID, None) for name, error in created.items()]
-    return topics + absent, rows
+    absent += [(error, name, ZERO_ID) for name, error in created.items()]
+    return unknown, found, absent, np.array(rows, np.int32)
 
 
 def _reply(
@@ -242,25 +303,35 @@ def _reply(
     cluster_id: str | None,
     controller_id: int,
     cluster_operations: Callable[[], int],
-    topics: list[_Topic],
+    topics: _Topics,
     operations: Callable[[str], int],
     view: MetadataView,
 ) -> Reply:
     rows = _rows(version, view)
-    answers = [
-        TopicAnswer(
-            error,
-            name,
-            topic_id,
-            name in INTERNAL_TOPICS and error != ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-            # Kafka sets the operations of a topic that it looked up; it did not find unknown ids.
-            NOT_ASKED if name is None or error in _NOT_LOOKED_UP else operations(name),
-            *((0, 0) if at is None else view.starts[at : at + 2]),
-        )
-        for error, name, topic_id, at in topics
-    ]
+    answers = TopicRows(
+        topics.errors,
+        topics.names,
+        topics.ids,
+        topics.is_internal,
+        _operations(topics, operations),
+        topics.starts,
+    )
     body = encode_metadata(version, nodes, cluster_id, controller_id, cluster_operations(), answers, rows)
     return Reply(body, rows=len(rows))
+
+
+def _operations(topics: _Topics, operations: Callable[[str], int]) -> Int32:
+    """Return the bit fields of the operations that the client may do on the topics."""
+    if topics.texts is None:
+        return np.full(len(topics.errors), NOT_ASKED, np.int32)
+    return np.array(
+        [
+            # Kafka sets the operations of a topic that it looked up; it did not find unknown ids.
+            NOT_ASKED if name is None or error in _NOT_LOOKED_UP else operations(name)
+            for error, name in zip(topics.errors.tolist(), topics.texts, strict=True)
+        ],
+        np.int32,
+    )
 
 
 def _rows(version: int, view: MetadataView) -> PartitionRows:

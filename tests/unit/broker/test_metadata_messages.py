@@ -16,12 +16,12 @@ from kio.index import load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode as KioError
 from kio.serial import entity_writer
 
-from ctrlchan._codec import ListColumn
+from ctrlchan._codec import ListColumn, StringColumn
 from ctrlchan.errors import DecodeError
 from ctrlchan.server.apis._metadata import (
     MetadataRequest,
     PartitionRows,
-    TopicAnswer,
+    TopicRows,
     decode_metadata,
     encode_metadata,
 )
@@ -163,13 +163,10 @@ def test_responses_are_those_of_kio(
     topics: list[tuple[int, str, bytes, bool, int, list[tuple[Any, ...]]]],
 ) -> None:
     controller_id, cluster_operations = numbers
-    answers, rows = [], list[tuple[Any, ...]]()
-    for error, text, topic_id, is_internal, operations, partitions in topics:
-        # Only version 12 has answers to unknown ids.
-        name = None if version >= 12 and error == 100 else text
-        first, end = len(rows), len(rows) + len(partitions)
-        answers.append(TopicAnswer(error, name, topic_id, is_internal, operations, first, end))
-        rows += partitions
+    # Only version 12 has answers to unknown ids.
+    names = [None if version >= 12 and error == 100 else text for error, text, *_ in topics]
+    rows = [row for *_, partitions in topics for row in partitions]
+    starts = np.cumsum([0, *(len(partitions) for *_, partitions in topics)])
     columns: list[Any] = list(zip(*rows, strict=True)) if rows else [()] * 7
     errors, index, leader, epoch = (np.array(column, np.int32) for column in columns[:4])
     replicas, isr, offline = (ListColumn.from_lists(column) for column in columns[4:])
@@ -179,7 +176,14 @@ def test_responses_are_those_of_kio(
         cluster_id,
         controller_id,
         cluster_operations,
-        answers,
+        TopicRows(
+            np.array([error for error, *_ in topics], np.int16),
+            StringColumn.from_strings(names),
+            np.frombuffer(b"".join(topic_id for _, _, topic_id, *_ in topics), np.uint8).reshape(-1, 16),
+            np.array([is_internal for _, _, _, is_internal, _, _ in topics], np.uint8),
+            np.array([operations for *_, operations, _ in topics], np.int32),
+            starts.astype(np.int32),
+        ),
         PartitionRows(errors.astype(np.int16), index, leader, epoch, replicas, isr, offline),
     )
     schema: Any = load_response_schema(METADATA, version)
@@ -198,14 +202,16 @@ def test_responses_are_those_of_kio(
             part(
                 schema,
                 "MetadataResponseTopic",
-                error_code=KioError(topic.error),
-                name=topic.name,
-                topic_id=uuid(topic.topic_id),
-                is_internal=topic.is_internal,
-                topic_authorized_operations=topic.operations,
-                partitions=tuple(kio_partition(schema, *row) for row in rows[topic.first : topic.end]),
+                error_code=KioError(error),
+                name=name,
+                topic_id=uuid(topic_id),
+                is_internal=is_internal,
+                topic_authorized_operations=operations,
+                partitions=tuple(kio_partition(schema, *row) for row in partitions),
             )
-            for topic in answers
+            for name, (error, _, topic_id, is_internal, operations, partitions) in zip(
+                names, topics, strict=True
+            )
         ),
     }
     assert written == encoded(schema(**only_known_fields(schema, expected)))
@@ -246,17 +252,40 @@ def test_columns_that_do_not_fit_together_are_refused(lists: ListColumn) -> None
         PartitionRows(np.zeros(1, np.int16), one, one, one, good, good, lists)
 
 
+def one_topic(**changed: Any) -> TopicRows:
+    """One topic with one row; ``changed``: other columns."""
+    columns: dict[str, Any] = {
+        "errors": np.zeros(1, np.int16),
+        "names": StringColumn.from_strings(["t"]),
+        "ids": np.zeros((1, 16), np.uint8),
+        "is_internal": np.zeros(1, np.uint8),
+        "operations": numbers(0),
+        "starts": numbers(0, 1),
+    }
+    return TopicRows(**columns | changed)
+
+
 @pytest.mark.parametrize(
-    ("topic", "reason"),
+    ("column", "value", "reason"),
     [
-        (TopicAnswer(0, "t", ZERO_ID, False, 0, 0, 2), "rows 0 to 2 of 1"),
-        (TopicAnswer(0, "t", ZERO_ID, False, 0, 1, 0), "rows 1 to 0 of 1"),
-        (TopicAnswer(0, "t", b"short", False, 0, 0, 1), "a topic id of 5 bytes"),
-        (TopicAnswer(0, "t" * 40_000, ZERO_ID, False, 0, 0, 1), "a string of 40000 bytes"),
+        ("starts", numbers(1, 0), "rows 1 to 0 of topic 0"),
+        ("starts", numbers(-1, 0), "rows -1 to 0 of topic 0"),
+        ("starts", numbers(0), "different lengths"),
+        ("operations", numbers(0, 0), "different lengths"),
+        ("ids", np.zeros((1, 5), np.uint8), "topic ids of 5 bytes"),
+        ("names", StringColumn.from_strings(["t" * 40_000]), "a string of 40000 bytes"),
+        ("names", StringColumn(numbers(2), numbers(3), np.zeros(4, np.uint8)), "not within its data"),
+        ("names", StringColumn(numbers(-1), numbers(3), np.zeros(4, np.uint8)), "not within its data"),
     ],
 )
-def test_topics_that_cannot_be_written_are_refused(topic: TopicAnswer, reason: str) -> None:
+def test_topics_that_cannot_be_written_are_refused(column: str, value: Any, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        one_topic(**{column: value})
+
+
+def test_topics_of_rows_that_do_not_exist_are_refused() -> None:
     one, lists = numbers(0), ListColumn.from_lists([[1]])
     rows = PartitionRows(np.zeros(1, np.int16), one, one, one, lists, lists, lists)
-    with pytest.raises(ValueError, match=reason):
-        encode_metadata(12, [], None, -1, 0, [topic], rows)
+    assert encode_metadata(12, [], None, -1, 0, one_topic(), rows)
+    with pytest.raises(ValueError, match="2 rows of 1"):
+        encode_metadata(12, [], None, -1, 0, one_topic(starts=numbers(0, 2)), rows)
