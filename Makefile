@@ -68,8 +68,9 @@ soak: $(ALL_TESTS)  ## push under random faults for SECONDS (600): nothing may b
 chaos: $(ALL_TESTS)  ## a cluster of real processes under faults for SECONDS (600); SEED repeats a run: nothing may be lost
 	$(BIN)/python -m tests.chaos --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
 
-simulate: $(ALL_TESTS)  ## histories of simulated brokers: SEEDS (1000) new ones, or from SEED on; SEED alone repeats one
+simulate: $(ALL_TESTS)  ## histories of simulated brokers: SEEDS (1000) new ones and a day of sessions, or from SEED on; SEED alone repeats one
 	$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS))
+	$(if $(SEED),,$(BIN)/python -m tests.simulation.day)
 
 fuzz: $(ALL_TESTS)  ## mutated requests, handshakes of TLS and logins to a broker, SECONDS (600) each: nothing may end or grow
 	$(BIN)/python -m tests.soak.frames $(SECONDS)

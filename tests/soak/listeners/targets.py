@@ -80,7 +80,11 @@ class Login:
         if self.mechanism == "PLAIN":
             yield f"\0{self.user}\0{self.password}".encode()
         elif self.mechanism == "OAUTHBEARER":
-            yield bearer(bearer_token if self.is_known else unsecured_token(sub=None, exp=None, iat=None))
+            token = bearer_token if self.is_known else unsecured_token(sub=None, exp=None, iat=None)
+            # A refusal is no error yet: the client must take note of it.
+            if (yield bearer(token)):
+                yield b"\1"
+                raise ScramError("the token is refused")
         else:
             client = ScramClient(self.mechanism, self.user, self.password, tokenauth=self.by_token)
             first = yield client.first.encode()

@@ -18,10 +18,19 @@ ALICE = b"\0alice\0alice-secret"
 
 
 class SimulatedServer:
-    """One processor. Requests that no hot handler answers get the principal and the frame as answers."""
+    """One processor. Requests that no hot handler answers get the principal and the frame as answers.
 
-    def __init__(self, listener: SaslListener | None, hot: HotHandler | None = None, **settings: Any) -> None:
-        self.clock = SimulatedClock(1_000_000)
+    ``clock``: of the server; None for a new one.
+    """
+
+    def __init__(
+        self,
+        listener: SaslListener | None,
+        hot: HotHandler | None = None,
+        clock: SimulatedClock | None = None,
+        **settings: Any,
+    ) -> None:
+        self.clock = clock or SimulatedClock(1_000_000)
         self.system = OperatingSystem(0)
         self.system.calm()
         self.lines: list[str] = []
@@ -70,7 +79,11 @@ class SimulatedServer:
 
     def handle(self, request: TakenRequest) -> None:
         if request.authenticator is None or not authenticate(request, self.lines.append):
-            request.answer(f"{request.context.principal} ".encode() + request.frame)
+            self.serve(request)
+
+    def serve(self, request: TakenRequest) -> None:
+        """Answer the request of a peer that may send it."""
+        request.answer(f"{request.context.principal} ".encode() + request.frame)
 
     @property
     def counters(self) -> ProcessorCounters:
