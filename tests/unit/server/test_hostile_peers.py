@@ -32,6 +32,8 @@ from tests.unit.server.tls_serving import client_context, tls_listener
 
 SECONDS: Final = float(os.environ.get("SECONDS", "4"))
 SEED: Final = int(os.environ.get("SEED", "1"))
+#: Hostile connections of a round.
+FEWEST: Final = 40
 SESSION_MS: Final = 60_000
 #: A build with gcc's address sanitizer keeps freed memory for a while.
 MEASURES_MEMORY: Final = "libasan" not in os.environ.get("LD_PRELOAD", "")
@@ -107,12 +109,12 @@ def test_hostile_peers(
             storm = Storm(targets, credentials, SEED + round_, peers=3)
             end = time.monotonic() + SECONDS * (round_ + 1) / 3
             try:
-                while time.monotonic() < end:
+                # A slow machine takes the time that it needs.
+                while time.monotonic() < end or storm.connections < FEWEST:
                     for target in targets:
                         check_served(target, credentials, chance)
             finally:
                 storm.stop()
-            assert storm.connections > 20
         wait_until(lambda: sum(row.connections for row in server.counters()[0]) == 0, what="no connection")
         assert threading.active_count() <= threads
         if MEASURES_MEMORY:

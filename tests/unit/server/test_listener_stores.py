@@ -5,10 +5,13 @@ from __future__ import annotations
 import logging
 import os
 import ssl
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import trustme
 
@@ -18,7 +21,7 @@ from ctrlchan.security.settings import TlsSettings
 from ctrlchan.server.listener_stores import ListenerStores
 from ctrlchan.server.socket_server import SocketServer
 from tests.kafka.waiting import wait_until
-from tests.unit.server.serving import EchoHandler, serving
+from tests.unit.server.serving import EchoHandler, handling, serving, wait_for_connections
 from tests.unit.server.tls_serving import (
     TlsClient,
     authority_pem,
@@ -30,6 +33,8 @@ from tests.unit.server.tls_serving import (
 
 #: The interval in which files are looked at, in milliseconds.
 OFTEN = {"stores_refresh_ms": 20}
+#: Bytes by which a process may grow when certificates are renewed.
+MOST_GROWTH = 16 * 2**20
 
 
 def security(client_auth: str = "none", more: dict[str, Any] | None = None, **tls: Any) -> ListenerSecurity:
@@ -60,6 +65,11 @@ def shown(server: SocketServer, context: ssl.SSLContext | None = None) -> str:
     with TlsClient(server, context) as client:
         found: Any = client.tls.getpeercert()
         return str(found["serialNumber"])
+
+
+def is_shown_no_more(server: SocketServer, number: str) -> bool:
+    """Return whether new connections are shown another certificate."""
+    return shown(server) != number
 
 
 def named(name: str | None) -> ssl.SSLContext:
@@ -265,6 +275,59 @@ def test_a_file_with_another_name_is_refused(tmp_path: Path, caplog: pytest.LogC
         before = shown(server)
         file.write_text(text_of(issued("broker")))
         wait_until(lambda: shown(server) != before, what="the renewed certificate")
+
+
+def test_certificates_that_are_renewed_each_hour_of_a_day(tmp_path: Path) -> None:
+    """A day in seconds: each hour's connections go on, and what the server keeps goes with them."""
+    file = tmp_path / "broker.pem"
+    file.write_text(text_of(issued("broker")))
+    process = psutil.Process()
+    sizes = []
+    with serving(EchoHandler(), listener_of(file)) as server, ExitStack() as stack:
+        for hour in range(24):
+            client = stack.enter_context(TlsClient(server))
+            before = shown(server)
+            (tmp_path / "new").write_text(text_of(issued("broker")))
+            os.replace(tmp_path / "new", file)
+            wait_until(partial(is_shown_no_more, server, before), what="the renewed certificate")
+            client.frames(b"e of hour %d" % hour)
+            assert client.answer() == b"e of hour %d" % hour
+            if hour % 8 == 7:
+                # All connections of earlier certificates end.
+                stack.close()
+                wait_for_connections(server, 0)
+                sizes.append(process.memory_info().rss)
+        assert sizes[-1] - sizes[0] < MOST_GROWTH
+
+
+def test_certificates_that_expire_while_they_are_used(caplog: pytest.LogCaptureFixture) -> None:
+    """Connections go on, as with Kafka; who connects later is refused, with the reason in the log."""
+    expires = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=10)
+    context = client_context(version="TLSv1_2")
+    issued("alice", expires=expires).configure_cert(context)
+    given = pem_of(issued("broker", expires=expires))
+    with (
+        serving(EchoHandler(), tls_listener("required", **given)) as server,
+        # The first request of a peer with a name is a handler thread's.
+        handling(server, lambda request: request.answer(request.frame)),
+        TlsClient(server, context) as before,
+    ):
+        before.frames(b"e before")
+        assert before.answer() == b"e before"
+        wait_until(lambda: datetime.now(UTC) > expires + timedelta(seconds=1), what="it has expired")
+        before.frames(b"e after")
+        assert before.answer() == b"e after"
+        # A client notices the server's certificate itself.
+        with pytest.raises(ssl.SSLError, match="certificate has expired"):
+            TlsClient(server, named("alice"))
+        # The server notices the client's.
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            TlsClient(server, context)
+        wait_until(lambda: "verify failed (certificate has expired)" in caplog.text, what="a line")
+        # Renewed, everything goes on.
+        server.use_stores(0, tls_of(**pem_of(issued("broker"))))
+        assert shown(server, named("alice"))
 
 
 def test_files_are_not_followed_unless_that_is_wanted(tmp_path: Path) -> None:

@@ -447,7 +447,7 @@ def test_unfinished_handshakes_are_bounded(caplog: pytest.LogCaptureFixture) -> 
 
 def test_an_idle_connection_is_closed_before_and_after_its_handshake() -> None:
     with (
-        serving(EchoHandler(), tls_listener(), connections_max_idle_ms=500) as server,
+        serving(EchoHandler(), tls_listener(), connections_max_idle_ms=2000) as server,
         Client(server) as silent,
         TlsClient(server) as client,
     ):

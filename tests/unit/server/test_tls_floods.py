@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ssl
+import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
 from ctrlchan.server.socket_server import SocketServer
@@ -20,14 +23,24 @@ from tests.unit.server.forged_records import (
     SUITES,
     ForgingClient,
 )
-from tests.unit.server.serving import Client, EchoHandler, serving, sized, wait_for_connections
-from tests.unit.server.tls_serving import TlsClient, tls_listener
+from tests.unit.server.serving import (
+    Client,
+    EchoHandler,
+    connections,
+    serving,
+    sized,
+    wait_for_connections,
+)
+from tests.unit.server.test_hostile_peers import MEASURES_MEMORY
+from tests.unit.server.tls_serving import TlsClient, client_context, tls_listener
 
 #: So many of them may come at once.
 SPARE = 32
 LINE = f"more than {SPARE} TLS records without data on listener SECURE"
 #: A warning that means nothing: user_canceled.
 WARNING = b"\1\x5a"
+#: Half handshakes, how many a processor keeps, and the most bytes that one may take.
+MANY, KEPT, MOST_OF_ONE = 5_000, 1_000, 128 * 1024
 RECORDS = {
     "new keys": ("TLSv1_3", HANDSHAKE, KEY_UPDATE),
     "another handshake": ("TLSv1_2", HANDSHAKE, CLIENT_HELLO),
@@ -38,6 +51,66 @@ RECORDS = {
 def server() -> Iterator[SocketServer]:
     with serving(EchoHandler(), tls_listener(cipher_suites=SUITES)) as server:
         yield server
+
+
+def hello() -> bytes:
+    """Return the first message of a client."""
+    outgoing = ssl.MemoryBIO()
+    tls = client_context().wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="localhost")
+    with pytest.raises(ssl.SSLWantReadError):
+        tls.do_handshake()
+    return outgoing.read()
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        pytest.param(50, id="half a ClientHello"),
+        # The server signs for each of them.
+        pytest.param(None, marks=pytest.mark.long, id="no Finished"),
+    ],
+)
+def test_thousands_of_half_handshakes(server: SocketServer, kept: int | None) -> None:
+    """5,000 come: no more than 1,000 are kept, in bounded memory, which those that come later use again."""
+    begin = hello()[:kept]
+    process = psutil.Process()
+    sizes = [process.memory_info().rss]
+    for many in (MANY, MANY // 4):
+        clients: deque[Client] = deque()
+        for number in range(many):
+            client = Client(server)
+            client.sendall(begin)
+            clients.append(client)
+            if len(clients) > KEPT + 100:
+                # The server has closed the oldest ones.
+                clients.popleft().close()
+            if number % 500 == 0:
+                with TlsClient(server) as other:
+                    other.frames(b"e meanwhile")
+                    assert other.answer() == b"e meanwhile"
+        sizes.append(process.memory_info().rss)
+        # Those that wait for their first byte, or for a turn of the processor, come on top.
+        wait_until(lambda: connections(server) <= KEPT + 1, what="no more than 1,000")
+        while clients:
+            clients.popleft().close()
+        wait_for_connections(server, 0)
+    if MEASURES_MEMORY:
+        assert sizes[1] - sizes[0] < KEPT * MOST_OF_ONE
+        assert sizes[2] - sizes[1] < KEPT * MOST_OF_ONE / 4
+
+
+@pytest.mark.long
+def test_a_handshake_a_byte_a_second(server: SocketServer, caplog: pytest.LogCaptureFixture) -> None:
+    """Each byte is activity: without a limit of its own a handshake would last for ever."""
+    began = time.monotonic()
+    with Client(server) as client:
+        with suppress(ConnectionError):
+            for byte in hello():
+                client.sendall(bytes([byte]))
+                time.sleep(1)
+        assert 29 < time.monotonic() - began < 60
+    assert "took more than" in caplog.text
+    wait_for_connections(server, 0)
 
 
 def echoes(client: ForgingClient) -> bool:

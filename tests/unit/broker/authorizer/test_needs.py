@@ -194,6 +194,33 @@ def test_who_is_denied_everything_is_refused(
         assert errors == {expected}
 
 
+@pytest.mark.parametrize("answers", [0, 1, 2])
+@pytest.mark.parametrize("api", [*APIS.values()], ids=lambda api: api.name)
+def test_acls_that_change_during_a_request(handler: RequestHandler[Any], api: Api[Any], answers: int) -> None:
+    """After so many answers everything is denied: the request ends in order, and the next one is denied."""
+    if api.key in (FETCH, *CONTROL):
+        # Fetch is the processor's, and the others do what only tests of their own can undo.
+        pytest.skip("tested in test_produce_and_fetch.py and test_acls_that_change_while_clients_work")
+    left = answers
+
+    def changing(*_: object) -> bool:
+        nonlocal left
+        left -= 1
+        if left == -1:
+            Deciding.last.changed()
+        return left >= 0
+
+    for version in (api.lowest, api.highest):
+        with deciding(only()):
+            denied = errors_of(served(handler, api, version))
+        for values in ({}, *VARIANTS.get(api.name, [])):
+            left = answers
+            with deciding(changing):
+                served(handler, api, version, **values)
+        with deciding(only()):
+            assert errors_of(served(handler, api, version)) == denied
+
+
 @pytest.mark.parametrize("api", [*APIS.values()], ids=lambda api: api.name)
 def test_each_api_asks_for_what_it_declares(
     handler: RequestHandler[Any], api: Api[Any], monkeypatch: pytest.MonkeyPatch

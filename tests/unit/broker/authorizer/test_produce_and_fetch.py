@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -149,6 +150,44 @@ def test_a_change_of_acls_is_followed(broker: EmbeddedBroker) -> None:
             with deciding(may()):
                 assert one.produce("open") == {"open": DENIED}
                 assert errors(one.fetch("open")) == {"open": DENIED}
+
+
+def test_acls_that_change_while_clients_work(broker: EmbeddedBroker) -> None:
+    """A request that comes after a change is decided by it, whatever was in progress at the time."""
+    allowed = threading.Event()
+    stopped = threading.Event()
+    wrong: list[str] = []
+
+    def decide(_: Requester, _operation: Operation, kind: ResourceType, _name: str) -> bool:
+        return kind != TOPIC or allowed.is_set()
+
+    def work(operate: Callable[[Connection], dict[str, int]]) -> None:
+        with Connection(broker) as one:
+            while not stopped.is_set():
+                found = set(operate(one).values())
+                if not found <= {0, DENIED}:
+                    wrong.append(f"{found}")
+
+    with deciding(decide), Connection(broker) as one:
+        workers = [
+            threading.Thread(target=work, args=[operate])
+            for operate in (lambda one: one.produce("open"), lambda one: errors(one.fetch("open")))
+            for _ in range(2)
+        ]
+        for worker in workers:
+            worker.start()
+        try:
+            for number in range(60):
+                expected = 0 if number % 2 else DENIED
+                (allowed.set if number % 2 else allowed.clear)()
+                Deciding.last.changed()
+                assert one.produce("open") == {"open": expected}
+                assert errors(one.fetch("open")) == {"open": expected}
+        finally:
+            stopped.set()
+            for worker in workers:
+                worker.join()
+    assert not wrong
 
 
 def test_hosts_are_others(broker: EmbeddedBroker) -> None:
