@@ -53,10 +53,17 @@ class KafkaTools:
     """The JVM of the tools; a context manager. Files of the tools go to ``folder``.
 
     ``sources``: Java files of other programs that it runs. ``path``: the class path in place of Kafka's jars.
+    ``options``: more options of the JVM.
     """
 
     def __init__(
-        self, folder: Path, bootstrap: str, *, sources: Sequence[Path] = (), path: str | None = None
+        self,
+        folder: Path,
+        bootstrap: str,
+        *,
+        sources: Sequence[Path] = (),
+        path: str | None = None,
+        options: Sequence[str] = (),
     ) -> None:
         self._folder = folder
         self.bootstrap = bootstrap
@@ -64,7 +71,7 @@ class KafkaTools:
         log4j = folder / "tools-log4j.properties"
         log4j.write_text(_LOG4J)
         classes = compile_java(Path(__file__).with_name("Tools.java"), *sources)
-        options = (*SHORT_LIVED, f"-Dlog4j.configuration=file:{log4j}")
+        options = (*SHORT_LIVED, f"-Dlog4j.configuration=file:{log4j}", *options)
         path = class_path() if path is None else path
         self._process = subprocess.Popen(
             ["java", *options, "-cp", f"{classes}{os.pathsep}{path}", "Tools"],

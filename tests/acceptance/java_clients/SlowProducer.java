@@ -7,8 +7,9 @@ import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.Metric;
 
 /**
- * Produces a record every 100 ms for some time: {@code SlowProducer FILE TOPIC SECONDS}. FILE: settings of the producer.
- * With 0 seconds it produces one record. Prints a line {@code NAME=VALUE} for each total of its connections. The first
+ * Produces a record every 100 ms for some time: {@code SlowProducer FILE TOPIC SECONDS RENEWALS}. FILE: settings of the
+ * producer. With 0 seconds it produces one record. It goes on, for a minute at most, until its connections have renewed
+ * their sessions RENEWALS times. Prints a line {@code NAME=VALUE} for each total of its connections. The first
  * record that fails ends it with 0 after a line {@code error=CLASS} for each cause, the outermost first.
  */
 public final class SlowProducer {
@@ -26,7 +27,10 @@ public final class SlowProducer {
         }
         settings.put("key.serializer", SERIALIZER);
         settings.put("value.serializer", SERIALIZER);
-        long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(Long.parseLong(arguments[2]));
+        long start = System.nanoTime();
+        long end = start + TimeUnit.SECONDS.toNanos(Long.parseLong(arguments[2]));
+        long deadline = start + TimeUnit.SECONDS.toNanos(SECONDS);
+        double renewals = Double.parseDouble(arguments[3]);
         int sent = 0;
         try (KafkaProducer<String, String> producer = new KafkaProducer<>(settings)) {
             do {
@@ -34,7 +38,7 @@ public final class SlowProducer {
                 producer.send(new ProducerRecord<>(arguments[1], 0, null, "record " + sent)).get(SECONDS, TimeUnit.SECONDS);
                 sent++;
                 Thread.sleep(PAUSE_MS);
-            } while (System.nanoTime() < end);
+            } while (System.nanoTime() < end || System.nanoTime() < deadline && renewed(producer) < renewals);
             for (Metric metric : producer.metrics().values()) {
                 String name = metric.metricName().name();
                 if (metric.metricName().group().equals("producer-metrics") && name.endsWith("-total")) {
@@ -48,6 +52,17 @@ public final class SlowProducer {
             }
         }
         System.out.println("sent=" + sent);
+    }
+
+    /** Returns how often the connections have renewed their sessions; 0 where the version cannot. */
+    private static double renewed(KafkaProducer<?, ?> producer) throws ReflectiveOperationException {
+        for (Metric metric : producer.metrics().values()) {
+            if (metric.metricName().group().equals("producer-metrics")
+                    && metric.metricName().name().equals("successful-reauthentication-total")) {
+                return ((Number) value(metric)).doubleValue();
+            }
+        }
+        return 0;
     }
 
     /** Returns the value: each of the two methods exists in a part of the versions only. */
