@@ -54,6 +54,8 @@ MECHANISMS: Final = ("PLAIN", *SCRAM, "OAUTHBEARER")
 LISTENERS: Final = {"TLS": "SSL", "LOGINS": "SASL_PLAINTEXT", "BOTH": "SASL_SSL"}
 #: Connections of clients that do nothing wrong, which the process may keep open.
 DESCRIPTORS: Final = 8
+#: Hostile ones, each of which waits most of its time.
+PEERS: Final = 12
 #: Seconds between two lines about the progress.
 SAYING: Final = 10.0
 
@@ -136,7 +138,7 @@ def round_of(
 ) -> Counter[str]:
     """Let the peers loose for so long. Raises AssertionError."""
     chance = random.Random(seed)
-    storm = Storm(targets, credentials, seed)
+    storm = Storm(targets, credentials, seed, peers=PEERS)
     begin = said = monotonic()
     served = 0
     try:

@@ -12,7 +12,7 @@ import random
 import ssl
 import struct
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -85,7 +85,8 @@ class HandshakeAttacks:
             if data:
                 records = _records_of(data)
                 self._records.extend(records)
-                stream.sendall(change(records, chance, self._records) if flight == changed else data)
+                kept = list(self._records)
+                stream.sendall(change(records, chance, kept) if flight == changed else data)
                 flight += 1
             try:
                 part = stream.recv(1 << 16)
@@ -113,7 +114,7 @@ class HandshakeAttacks:
             kind, content = _forged(chance)
             if chance.random() < 0.3:
                 changed = bytearray(content)
-                mutate(changed, chance, [one[2] for one in self._records])
+                mutate(changed, chance, [one[2] for one in list(self._records)])
                 content = bytes(changed[:16000])
             record = client.record(kind, content)
             if chance.random() < 0.05:
@@ -188,17 +189,17 @@ def _bytes_of(records: list[Record]) -> bytes:
     )
 
 
-Change = Callable[[list[Record], random.Random, "deque[Record]"], bytes]
+Change = Callable[[list[Record], random.Random, Sequence[Record]], bytes]
 
 
-def _any_bytes(records: list[Record], chance: random.Random, kept: deque[Record]) -> bytes:
+def _any_bytes(records: list[Record], chance: random.Random, kept: Sequence[Record]) -> bytes:
     data = bytearray(_bytes_of(records))
     for _ in range(chance.choice((1, 1, 2, 5))):
         mutate(data, chance, [one[2] for one in kept])
     return bytes(data)
 
 
-def _message(records: list[Record], chance: random.Random, kept: deque[Record]) -> bytes:
+def _message(records: list[Record], chance: random.Random, kept: Sequence[Record]) -> bytes:
     """Change the inside of a message; the lengths around it are right."""
     at = chance.randrange(len(records))
     kind, version, content = records[at]
@@ -211,7 +212,7 @@ def _message(records: list[Record], chance: random.Random, kept: deque[Record]) 
     return _bytes_of([*records[:at], (kind, version, bytes(body)), *records[at + 1 :]])
 
 
-def _head(records: list[Record], chance: random.Random, kept: deque[Record]) -> bytes:
+def _head(records: list[Record], chance: random.Random, kept: Sequence[Record]) -> bytes:
     """Change kind, version or length of a record."""
     data = bytearray(_bytes_of(records))
     at = chance.choice((0, 1, 2, 3, 4))
@@ -219,18 +220,18 @@ def _head(records: list[Record], chance: random.Random, kept: deque[Record]) -> 
     return bytes(data)
 
 
-def _cut(records: list[Record], chance: random.Random, kept: deque[Record]) -> bytes:
+def _cut(records: list[Record], chance: random.Random, kept: Sequence[Record]) -> bytes:
     data = _bytes_of(records)
     return data[: chance.randrange(len(data))]
 
 
-def _reordered(records: list[Record], chance: random.Random, kept: deque[Record]) -> bytes:
+def _reordered(records: list[Record], chance: random.Random, kept: Sequence[Record]) -> bytes:
     made = [*records, *chance.sample(records, chance.randrange(len(records) + 1))]
     chance.shuffle(made)
     return _bytes_of(made)
 
 
-def _spliced(records: list[Record], chance: random.Random, kept: deque[Record]) -> bytes:
+def _spliced(records: list[Record], chance: random.Random, kept: Sequence[Record]) -> bytes:
     """Put records of other connections between these, or in place of one."""
     made = list(records)
     for _ in range(chance.choice((1, 1, 3))):
@@ -239,14 +240,14 @@ def _spliced(records: list[Record], chance: random.Random, kept: deque[Record]) 
     return _bytes_of(made)
 
 
-def _plaintext(records: list[Record], chance: random.Random, kept: deque[Record]) -> bytes:
+def _plaintext(records: list[Record], chance: random.Random, kept: Sequence[Record]) -> bytes:
     data = _bytes_of(records)
     at = chance.choice((0, len(data), chance.randrange(len(data) + 1)))
     text = chance.choice((sized(api_versions()), b"GET / HTTP/1.1\r\n\r\n", b"\0" * 5))
     return data[:at] + text + data[at:]
 
 
-def _alerts(records: list[Record], chance: random.Random, kept: deque[Record]) -> bytes:
+def _alerts(records: list[Record], chance: random.Random, kept: Sequence[Record]) -> bytes:
     made = list(records)
     for _ in range(chance.choice((1, 2, 50))):
         alert = bytes([chance.choice((1, 1, 2)), chance.choice((0, 10, 40, 90, 100, 255))])
@@ -254,7 +255,7 @@ def _alerts(records: list[Record], chance: random.Random, kept: deque[Record]) -
     return _bytes_of(made)
 
 
-def _tiny(records: list[Record], chance: random.Random, kept: deque[Record]) -> bytes:
+def _tiny(records: list[Record], chance: random.Random, kept: Sequence[Record]) -> bytes:
     """Send the same messages in records of one byte, or of a few."""
     size = chance.choice((1, 1, 2, 7))
     made = [
@@ -265,7 +266,7 @@ def _tiny(records: list[Record], chance: random.Random, kept: deque[Record]) -> 
     return _bytes_of(made)
 
 
-def _empty(records: list[Record], chance: random.Random, kept: deque[Record]) -> bytes:
+def _empty(records: list[Record], chance: random.Random, kept: Sequence[Record]) -> bytes:
     made = list(records)
     for _ in range(chance.choice((1, 40, 200))):
         kind = chance.choice((HANDSHAKE, DATA, CHANGE_CIPHER_SPEC, ALERT))
@@ -273,12 +274,12 @@ def _empty(records: list[Record], chance: random.Random, kept: deque[Record]) ->
     return _bytes_of(made)
 
 
-def _large(records: list[Record], chance: random.Random, kept: deque[Record]) -> bytes:
+def _large(records: list[Record], chance: random.Random, kept: Sequence[Record]) -> bytes:
     size = chance.choice((16384, 16385, LARGEST, LARGEST + 1, 0xFFFF))
     return _bytes_of([*records, (chance.choice((HANDSHAKE, DATA)), 0x0303, bytes(size))])
 
 
-def _cipher_specs(records: list[Record], chance: random.Random, kept: deque[Record]) -> bytes:
+def _cipher_specs(records: list[Record], chance: random.Random, kept: Sequence[Record]) -> bytes:
     made = list(records)
     for _ in range(chance.choice((1, 2, 50))):
         at = chance.randrange(len(made) + 1)
@@ -286,11 +287,11 @@ def _cipher_specs(records: list[Record], chance: random.Random, kept: deque[Reco
     return _bytes_of(made)
 
 
-def _another_hello(records: list[Record], chance: random.Random, kept: deque[Record]) -> bytes:
+def _another_hello(records: list[Record], chance: random.Random, kept: Sequence[Record]) -> bytes:
     return _bytes_of([*records, (HANDSHAKE, 0x0303, CLIENT_HELLO), *records])
 
 
-def _nothing(records: list[Record], chance: random.Random, kept: deque[Record]) -> bytes:
+def _nothing(records: list[Record], chance: random.Random, kept: Sequence[Record]) -> bytes:
     return _bytes_of(records)
 
 
