@@ -132,8 +132,11 @@ cdef enum:
     GROWTH = 4
     # Descriptors that a poller reports at once.
     READY_AT_ONCE = 256
-    # Reads of one connection before others have their turn.
+    # Reads of one connection before others have their turn; with TLS each brings one record.
     READS = 16
+    READS_OF_TLS = 64
+    # The bytes of the largest record of TLS
+    FULL_RECORD = 16384
     # Requests of one connection before others have their turn.
     REQUESTS_PER_TURN = 64
     # Bytes of files sent to one connection before others have their turn.
@@ -323,6 +326,8 @@ cdef struct Connection:
     bint is_drained
     # OpenSSL must not be called any more.
     bint is_broken
+    # Nothing is received any more: the peer has said goodbye, or is_broken. Requests may have come before.
+    bint has_ended
     # How many records without data the peer may send now, and the second in which the last one was allowed.
     int64_t spare_records
     int64_t spare_second

@@ -253,7 +253,7 @@ cdef void receive(Connection* c) noexcept nogil:
     cdef Processor* p = c.processor
     cdef int64_t room, size, began
     cdef int i
-    for i in range(READS):
+    for i in range(READS if c.ssl == NULL else READS_OF_TLS):
         room = make_room(c)
         if room < 0:
             report(p.network, NO_MEMORY, 0, &c.peer)
@@ -266,16 +266,27 @@ cdef void receive(Connection* c) noexcept nogil:
             continue
         if size < 0 and (errno == EAGAIN or errno == EWOULDBLOCK):
             break
+        if size <= 0 and c.ssl != NULL and next_frame_known(c):
+            # First the requests that came before the end of the connection.
+            break
         if size <= 0:
             close_connection(c)
             return
         c.end += size
         count(&p.counters.bytes_in, size)
         touch(c)
-        # A wrong size is for ``advance``. TLS gives out one record at a time.
-        if size < room and c.ssl == NULL or next_frame_known(c):
+        if not wants_more(c, size, room):
             break
     advance(c)
+
+
+cdef bint wants_more(Connection* c, int64_t received, int64_t room) noexcept nogil:
+    """Return whether to read on after so many bytes: no frame is whole, or more are here that can be answered together."""
+    # A wrong size is for ``advance``.
+    if not next_frame_known(c):
+        return c.ssl != NULL or received == room
+    # TLS gives out one record at a time, and a full one is seldom the last.
+    return c.ssl != NULL and c.end < c.capacity and (received == FULL_RECORD or has_more_tls(c))
 
 
 cdef bint next_frame_known(Connection* c) noexcept nogil:

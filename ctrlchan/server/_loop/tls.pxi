@@ -61,7 +61,7 @@ cdef bint open_tls(Connection* c) noexcept nogil:
         close_connection(c)
         return False
     openssl.SSL_set_accept_state(c.ssl)
-    c.read_needs_write = c.write_needs_read = c.is_drained = c.is_broken = c.is_flooding = False
+    c.read_needs_write = c.write_needs_read = c.is_drained = c.is_broken = c.has_ended = c.is_flooding = False
     c.retry_bytes = 0
     link_handshake(c)
     return True
@@ -220,7 +220,7 @@ cdef int64_t failed(Connection* c, int result, bint* needs_other, int other) noe
     cdef int cause = errno
     cdef int error = openssl.SSL_get_error(c.ssl, result)
     if c.is_flooding:
-        c.is_broken = True
+        c.is_broken = c.has_ended = True
         report_of(c, TOO_MANY_RECORDS, SPARE_RECORDS)
         set_errno(ECONNRESET)
         return -1
@@ -229,6 +229,7 @@ cdef int64_t failed(Connection* c, int result, bint* needs_other, int other) noe
         c.is_drained = c.is_drained or error == SSL_ERROR_WANT_READ
         set_errno(EAGAIN)
         return -1
+    c.has_ended = True
     if error == SSL_ERROR_ZERO_RETURN:
         return 0
     c.is_broken = True
@@ -247,6 +248,8 @@ cdef bint is_end_of_file(unsigned long error) noexcept nogil:
 cdef int64_t receive_tls(Connection* c, void* room, int64_t size) noexcept nogil:
     cdef const OpenSsl* openssl = openssl_functions()
     cdef int result
+    if c.has_ended:
+        return 0
     openssl.ERR_clear_error()
     set_errno(0)
     result = openssl.SSL_read(c.ssl, room, <int>min(size, INT32_MAX))
@@ -260,6 +263,9 @@ cdef int64_t send_tls(Connection* c, const void* data, int64_t size, bint more) 
     """Send some of the bytes. After EAGAIN the next call has the same bytes, and maybe more; they may have moved."""
     cdef const OpenSsl* openssl = openssl_functions()
     cdef int result
+    if c.is_broken:
+        set_errno(ECONNRESET)
+        return -1
     size = min(size, INT32_MAX)
     openssl.ERR_clear_error()
     set_errno(0)
@@ -281,7 +287,7 @@ cdef int64_t send_range_tls(Connection* c, const FileRange* part, int64_t size) 
     cdef uint8_t* piece
     cdef int64_t result, rest
     cdef int64_t sent = 0
-    if c.kernel_sends:
+    if c.kernel_sends and not c.is_broken:
         openssl.ERR_clear_error()
         set_errno(0)
         result = openssl.SSL_sendfile(c.ssl, part.fd, part.position, size, 0)
@@ -307,8 +313,8 @@ cdef int64_t send_range_tls(Connection* c, const FileRange* part, int64_t size) 
 
 
 cdef bint has_more_tls(Connection* c) noexcept nogil:
-    """Return whether OpenSSL has received bytes that it has not given out: the poller does not report them."""
-    return c.ssl != NULL and not c.is_drained and openssl_functions().SSL_has_pending(c.ssl)
+    """Return whether OpenSSL has received what it has not given out, or has seen the end: no poller reports that."""
+    return c.ssl != NULL and (c.has_ended or not c.is_drained and openssl_functions().SSL_has_pending(c.ssl))
 
 
 cdef int wanted_events(Connection* c, bint unsent, int events) noexcept nogil:

@@ -188,6 +188,39 @@ def test_requests_of_a_client_that_has_gone_are_handled(server: SocketServer) ->
     wait_until(lambda: server.counters()[0][0].requests == 20, what="all requests")
 
 
+#: A frame that fills one record with its size.
+FULL = b"n" + bytes(16_384 - 4 - 1)
+
+
+def test_requests_before_the_end_of_a_connection_are_handled(server: SocketServer) -> None:
+    """Full records are read together; the end that follows them is seen before their requests are handled."""
+    with TlsClient(server) as client:
+        client.frames(FULL, FULL, FULL)
+        client.tls.unwrap().close()
+    wait_until(lambda: server.counters()[0][0].requests == 3, what="all requests")
+    wait_for_connections(server, 0)
+
+
+def test_requests_before_a_damaged_record_are_handled(
+    server: SocketServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    with TlsClient(server) as client:
+        client.frames(FULL, FULL)
+        os.write(client.tls.fileno(), b"\x17\x03\x03\x00\x20" + bytes(32))
+        wait_for_connections(server, 0)
+    assert server.counters()[0][0].requests == 2
+    wait_until(lambda: "TLS on listener SECURE failed: " in caplog.text, what="a line")
+    assert caplog.text.count("TLS on listener SECURE failed: ") == 1
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_frames_that_fill_records(server: SocketServer, version: str) -> None:
+    frames = [b"e" + bytes([number]) * (size - 5) for number, size in enumerate((16_384, 32_768, 65_536) * 8)]
+    with TlsClient(server, client_context(version=version)) as client:
+        client.frames(*frames)
+        assert client.answers(len(frames)) == frames
+
+
 def test_bytes_are_counted_as_without_tls(server: SocketServer) -> None:
     with TlsClient(server) as client:
         client.frames(b"e" + bytes(1_000_000))
