@@ -25,6 +25,8 @@ _REPEATED: Final = frozenset({"OngoingTopicReassignment", "OngoingPartitionReass
 _WITHOUT_TEXT: Final = frozenset(
     {"describe_client_quotas", "describe_user_scram_credentials", "alter_user_scram_credentials"}
 )
+#: The part of a response that answers two arrays of its request.
+_OF_USER: Final = "AlterUserScramCredentialsResult"
 #: Arrays that are null in the answer to a request that fails.
 _NULL: Final = frozenset({("DescribeClientQuotasResponse", "entries")})
 #: Fields that say the same in a request and in its response, under one of these names.
@@ -73,11 +75,14 @@ def _answer(entity: Any, asked: Any, error: KioError, text: str | None, *, is_pa
             values[field.name] = text
         elif (entity.__name__, field.name) in _NULL:
             values[field.name] = None
-        elif entity.__name__ == "AlterUserScramCredentialsResult" and field.name == "user":
-            values[field.name] = asked.name
+        elif entity.__name__ == _OF_USER and field.name == "user":
+            values[field.name] = asked
         elif field.nested is not None:
             entries: Iterable[Any] = ()
-            if _is_flat(field.nested):
+            if field.nested.__name__ == _OF_USER:
+                # One for each user, whether credentials were to be deleted, changed, or both.
+                entries = sorted({one.name for one in (*asked.deletions, *asked.upsertions)})
+            elif _is_flat(field.nested):
                 entries = named_partitions(asked)
             elif _has_error(field.nested) or field.nested.__name__ in _REPEATED:
                 entries = _entries(asked)

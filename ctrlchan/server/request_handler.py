@@ -38,7 +38,10 @@ _NO_LOCK: Final = nullcontext()
 
 @dataclass(slots=True)
 class ApiCounters:
-    """Requests of one API. ``errors``: of whole responses, by name. ``seconds``: spent in handling."""
+    """Requests of one API. ``errors``: of whole responses, by name. ``seconds``: spent in handling.
+
+    ``throttled_ms``: throttle times of clients that have used too much.
+    """
 
     requests: int = 0
     rows: int = 0
@@ -46,6 +49,7 @@ class ApiCounters:
     bytes_in: int = 0
     bytes_out: int = 0
     seconds: float = 0.0
+    throttled_ms: int = 0
     errors: Counter[str] = field(default_factory=Counter)
 
     def count(self, reply: Reply, bytes_in: int, bytes_out: int, seconds: float) -> None:
@@ -55,6 +59,7 @@ class ApiCounters:
         self.bytes_in += bytes_in
         self.bytes_out += bytes_out
         self.seconds += seconds
+        self.throttled_ms += reply.throttle_time_ms
         if reply.error_code:
             self.errors[ErrorCode.name_of(reply.error_code)] += 1
 

@@ -12,7 +12,9 @@ class path, and the tests stay as they are:
   --config`` with the settings of the test. The first one of a ZooKeeper starts a ``ctrlchan controller``
   for it. The ZooKeeper is a real one, in the JVM of the test, so ``zkClient`` and ``adminZkClient`` of the
   tests are real, too. What a test reads of a broker's inside (who leads, topic ids, active producers) is
-  answered from what the broker answers to clients. Everything else inside throws, and the test counts as
+  answered from what the broker answers to clients, and its metrics (``BrokerMetrics.scala``) from what it
+  serves on its metrics port; which quota holds for whom (``BrokerQuotas.scala``), Kafka's own quota managers
+  say, with the quotas that the broker answers. Everything else inside throws, and the test counts as
   "cannot". A broker with security has one more listener, HARNESS, for these questions; who connects there is
   a super user. A JAAS file of the test is passed to the processes as ``java.security.auth.login.config``.
 - ``harness/java/kafka/testkit/KafkaClusterTestKit.java``: the cluster of Connect's and MirrorMaker's tests,

@@ -8,7 +8,7 @@ from typing import ClassVar
 from ctrlchan.authorizer.acls import Operation, ResourceType
 from ctrlchan.authorizer.interface import Action, Authorizer, Requester
 
-__all__ = ["AlterCredentials", "DescribeCredentials"]
+__all__ = ["AlterCredentials", "DescribeCredentials", "RequestQuota"]
 
 _UNAUTHORIZED = "User:Unauthorized"
 
@@ -33,3 +33,13 @@ class DescribeCredentials(_DeniesOneApi):
     """``kafka.server.DescribeCredentialsTest.TestAuthorizer``."""
 
     api = "DescribeUserScramCredentials"
+
+
+class RequestQuota(Authorizer):
+    """``kafka.server.RequestQuotaTest.ZkTestAuthorizer``."""
+
+    def authorize(self, requester: Requester, actions: Sequence[Action]) -> list[bool]:
+        return [requester.principal != _UNAUTHORIZED for _ in actions]
+
+    def authorize_any(self, requester: Requester, operation: Operation, kind: ResourceType) -> bool:
+        return requester.principal != _UNAUTHORIZED

@@ -54,6 +54,7 @@ cdef struct Entry:
     int64_t answered
     int64_t total_ns
     int64_t bytes_in
+    int64_t throttled_ms
 
 
 cdef struct ListenerName:

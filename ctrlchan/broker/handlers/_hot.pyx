@@ -90,6 +90,8 @@ cdef Result handle_request(void* context, HotRequest* request, Answer* answer) n
                 count_shared(&entry.answered, 1)
                 count_shared(&entry.total_ns, monotonic_ns_of((<BrokerHandler>context).time) - request.arrived_ns)
                 count_shared(&entry.bytes_in, request.size + SIZE_BYTES)
+                if header.throttle_time_ms > 0:
+                    count_shared(&entry.throttled_ms, header.throttle_time_ms)
             return result
     return QUEUE
 
@@ -210,9 +212,10 @@ cdef class BrokerHandler(HotHandler):
         self.clock, self.time = clock, clock.functions
 
     def totals(self):
-        """Return for each API key: requests that were answered here, their milliseconds, their bytes.
+        """Return for each API key: requests that were answered here, their milliseconds, bytes and throttle times.
 
-        The time of a request begins when its bytes have arrived, and ends with its answer: it may have waited.
+        The time of a request begins when its bytes have arrived, and ends with its answer: it may have waited. The
+        throttle times are in milliseconds.
         """
         cdef int i
         cdef Entry* entry
@@ -220,7 +223,9 @@ cdef class BrokerHandler(HotHandler):
         for i in range(self.count):
             entry = &self.entries[i]
             milliseconds = counted(&entry.total_ns) / 1e6
-            found[entry.key] = counted(&entry.answered), milliseconds, counted(&entry.bytes_in)
+            found[entry.key] = (
+                counted(&entry.answered), milliseconds, counted(&entry.bytes_in), counted(&entry.throttled_ms)
+            )
         return found
 
     @property

@@ -1,6 +1,6 @@
-"""Metrics of peers that authenticate themselves, by listener and processor.
+"""Metrics of peers that authenticate themselves, by listener and processor; how many tokens they may have.
 
-Source: ``Selector.SelectorMetrics`` (Kafka 3.9), group ``socket-server-metrics``.
+Source: ``Selector.SelectorMetrics`` (Kafka 3.9), group ``socket-server-metrics``. It does not count tokens.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from prometheus_client.core import CounterMetricFamily, Metric
 
+from ctrlchan.broker.metrics.families import gauge
 from ctrlchan.protocol import SecurityProtocol
 from ctrlchan.server.socket_server import ProcessorCounters
 
@@ -44,6 +45,9 @@ def collect(server: BrokerServer) -> Iterator[Metric]:
             value = _value(counters, field, protocols[counters.listener])
             family.add_metric((counters.listener, str(number)), value)
         yield family
+    tokens = server.core.tokens
+    if tokens is not None:
+        yield gauge("ctrlchan_broker_delegation_tokens", "Delegation tokens that are known", tokens.count)
 
 
 def _value(counters: ProcessorCounters, field: str, protocol: SecurityProtocol) -> int:

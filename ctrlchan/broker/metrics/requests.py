@@ -27,19 +27,24 @@ def collect(server: BrokerServer) -> Iterator[Metric]:
     times = SummaryMetricFamily(f"{_PREFIX}totaltimems", "From request to answer, in ms", labels=labels)
     bytes_in = CounterMetricFamily(f"{_PREFIX}requestbytes", "Bytes of requests", labels=labels)
     errors = CounterMetricFamily(f"{_PREFIX}errors", "Whole answers by error", labels=(*labels, "error"))
-    # Requests, milliseconds, bytes: of processors, and of handler threads.
+    throttled = SummaryMetricFamily(
+        f"{_PREFIX}throttletimems", "Throttle times of requests, in ms", labels=labels
+    )
+    # Requests, milliseconds, bytes, throttle times: of processors, and of handler threads.
     totals = {api_name(key): own for key, own in server.hot.totals().items()}
     for name, counters in server.describe()["apis"].items():
-        number, milliseconds, size = totals.get(name, (0, 0.0, 0))
+        number, milliseconds, size, waits = totals.get(name, (0, 0.0, 0, 0))
         totals[name] = (
             number + counters["requests"],
             milliseconds + counters["seconds"] * 1000,
             size + counters["bytes_in"],
+            waits + counters["throttled_ms"],
         )
         for error, count in sorted(counters["errors"].items()):
             errors.add_metric((name, error), count)
-    for name, (number, milliseconds, size) in sorted(totals.items()):
+    for name, (number, milliseconds, size, waits) in sorted(totals.items()):
         requests.add_metric((name,), number)
         times.add_metric((name,), number, milliseconds)
         bytes_in.add_metric((name,), size)
-    yield from (requests, times, bytes_in, errors)
+        throttled.add_metric((name,), number, waits)
+    yield from (requests, times, bytes_in, throttled, errors)

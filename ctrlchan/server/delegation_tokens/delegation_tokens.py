@@ -109,6 +109,11 @@ class DelegationTokens:
 
     # -- what there is
 
+    @property
+    def count(self) -> int:
+        """The number of all tokens."""
+        return len(self._tokens)
+
     def all(self) -> list[Token]:
         """Return all tokens, expired ones that nobody has removed yet among them."""
         return list(self._tokens.values())

@@ -115,3 +115,27 @@ def test_answers_repeat_what_was_asked() -> None:
     decoded, _ = entity_reader(message("list_partition_reassignments", 0, "response"))(memoryview(answer), 0)
     [topic] = decoded.topics
     assert (topic.name, [one.partition_index for one in topic.partitions]) == ("text", [3])
+
+
+def test_each_user_of_deleted_and_altered_credentials_has_the_error() -> None:
+    """Kafka's AlterUserScramCredentialsRequest.getErrorResponse: users in order, each once."""
+    request = import_module("kio.schema.alter_user_scram_credentials.v0.request")
+
+    def deletion(name: str) -> Any:
+        return request.ScramCredentialDeletion(name=name, mechanism=1)
+
+    def upsertion(name: str) -> Any:
+        return request.ScramCredentialUpsertion(
+            name=name, mechanism=2, iterations=4096, salt=b"", salted_password=b""
+        )
+
+    body = request.AlterUserScramCredentialsRequest(
+        deletions=(deletion("zoe"), deletion("amy")), upsertions=(upsertion("zoe"), upsertion("bob"))
+    )
+    denied = KioError.cluster_authorization_failed
+    answer = error_response(ClientMessages("alter_user_scram_credentials", 0), body, denied, "why")
+    read = entity_reader(message("alter_user_scram_credentials", 0, "response"))
+    decoded, _ = read(memoryview(answer), 0)
+    assert [(one.user, one.error_code, one.error_message) for one in decoded.results] == [
+        ("amy", denied, None), ("bob", denied, None), ("zoe", denied, None),
+    ]  # fmt: skip

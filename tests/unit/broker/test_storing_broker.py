@@ -260,6 +260,8 @@ def test_metrics_have_kafkas_names(broker: EmbeddedBroker) -> None:
     assert value("kafka_network_requestmetrics_requests_total", request="LeaderAndIsr") == 1
     assert value("kafka_network_requestmetrics_requests_total", request="Fetch") == 0
     assert value("kafka_network_requestmetrics_totaltimems_count", request="Produce") == 0
+    assert value("kafka_network_requestmetrics_throttletimems_sum", request="LeaderAndIsr") == 0
+    assert value("kafka_network_requestmetrics_throttletimems_count", request="LeaderAndIsr") == 1
     assert value("kafka_server_brokertopicmetrics_messagesin_total", topic="alpha") == 0
     idle = value("kafka_server_kafkarequesthandlerpool_requesthandleravgidlepercent")
     assert idle is not None

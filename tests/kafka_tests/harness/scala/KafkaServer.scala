@@ -2,10 +2,11 @@ package kafka.server
 
 import ctrlchan.{ForkedProcess, Principals}
 import java.io.{File, FileOutputStream, IOException}
+import java.net.{InetAddress, ServerSocket}
 import java.nio.file.Files
 import java.time.Duration
 import java.util.{Collections, Properties}
-import java.util.concurrent.{CompletableFuture, ConcurrentHashMap}
+import java.util.concurrent.{CompletableFuture, ConcurrentHashMap, TimeUnit}
 import scala.jdk.CollectionConverters._
 import scala.reflect.ClassTag
 import com.fasterxml.jackson.databind.ObjectMapper
@@ -18,14 +19,16 @@ import kafka.server.metadata.ZkMetadataCache
 import kafka.zk.{AdminZkClient, KafkaZkClient}
 import org.apache.kafka.common.{TopicPartition, Uuid}
 import org.apache.kafka.common.acl.{AclBinding, AclBindingFilter}
+import org.apache.kafka.common.config.ConfigResource
 import org.apache.kafka.common.config.types.Password
 import org.apache.kafka.common.errors.ApiException
-import org.apache.kafka.common.message.{CreateAclsRequestData, DeleteAclsRequestData, DescribeProducersRequestData}
+import org.apache.kafka.common.message.{CreateAclsRequestData, DeleteAclsRequestData, DescribeConfigsRequestData, DescribeProducersRequestData}
+import org.apache.kafka.common.message.DescribeConfigsRequestData.DescribeConfigsResource
 import org.apache.kafka.common.message.ProduceRequestData
 import org.apache.kafka.common.message.ProduceRequestData.{PartitionProduceData, TopicProduceData, TopicProduceDataCollection}
 import org.apache.kafka.common.message.ListOffsetsRequestData.{ListOffsetsPartition, ListOffsetsTopic}
 import org.apache.kafka.common.message.UpdateMetadataRequestData._
-import org.apache.kafka.common.metrics.Metrics
+import org.apache.kafka.common.metrics.{MetricConfig, Metrics}
 import org.apache.kafka.common.network.ListenerName
 import org.apache.kafka.common.protocol.Errors
 import org.apache.kafka.common.record.MemoryRecords
@@ -35,6 +38,8 @@ import org.apache.kafka.common.security.auth.SecurityProtocol
 import org.apache.kafka.common.security.authenticator.CredentialCache
 import org.apache.kafka.common.security.scram.ScramCredential
 import org.apache.kafka.common.security.scram.internals.ScramCredentialUtils
+import org.apache.kafka.common.security.token.delegation.TokenInformation
+import org.apache.kafka.common.security.token.delegation.internals.DelegationTokenCache
 import org.apache.kafka.common.utils.{Sanitizer, Time}
 import org.apache.kafka.coordinator.group.GroupCoordinator
 import org.apache.kafka.metadata.BrokerState
@@ -54,7 +59,8 @@ object KafkaServer {
   /** What stands in place of authorizers that tests have written. */
   private val AuthorizersOfTests = Map(
     "kafka.server.AlterCredentialsTest$TestAuthorizer" -> "tests.kafka_tests.authorizers.AlterCredentials",
-    "kafka.server.DescribeCredentialsTest$TestAuthorizer" -> "tests.kafka_tests.authorizers.DescribeCredentials")
+    "kafka.server.DescribeCredentialsTest$TestAuthorizer" -> "tests.kafka_tests.authorizers.DescribeCredentials",
+    "kafka.server.RequestQuotaTest$ZkTestAuthorizer" -> "tests.kafka_tests.authorizers.RequestQuota")
   /** Of the JVM of a Kafka broker; keys of ours. */
   private val SystemProperties = Seq(
     "java.security.auth.login.config", "zookeeper.sasl.client", "zookeeper.sasl.clientconfig")
@@ -83,6 +89,9 @@ class KafkaServer(
   private val file = File.createTempFile("broker", ".properties")
   private var process: Option[ForkedProcess] = None
   private var ports: Map[String, Int] = Map.empty
+  private var metricsPort = 0
+  private val samples = new Samples(() => if (process.isEmpty) None else Some(metricsPort))
+  private var openQuotas: Option[BrokerQuotas] = None
   private lazy val cache = new ZkMetadataCache(
     config.brokerId, config.interBrokerProtocolVersion, BrokerFeatures.createDefault(false))
 
@@ -104,13 +113,20 @@ class KafkaServer(
     val out = new FileOutputStream(file)
     try properties.store(out, null) finally out.close()
     Controllers.use(config.zkConnect, file)
-    val started = ForkedProcess.start(
-      List("-v", "broker", "--config", file.getPath, "--json").asJava, file.toPath.resolveSibling(file.getName + ".log"))
+    metricsPort = freePort()
+    val command = List("-v", "broker", "--config", file.getPath, "--json", "--metrics-port", metricsPort.toString)
+    val started = ForkedProcess.start(command.asJava, file.toPath.resolveSibling(file.getName + ".log"))
     val line = try started.firstLine() catch { case e: Throwable => Controllers.release(config.zkConnect); throw e }
     ports = new ObjectMapper().readTree(line).path("listeners").asScala.map(_.asText.split("://")).map { words =>
       words(0) -> words(1).substring(words(1).lastIndexOf(':') + 1).toInt
     }.toMap
     process = Some(started)
+    BrokerMetrics.add(samples)
+  }
+
+  private def freePort(): Int = {
+    val socket = new ServerSocket(0, 1, InetAddress.getLoopbackAddress)
+    try socket.getLocalPort finally socket.close()
   }
 
   override def shutdown(timeout: Duration): Unit = synchronized {
@@ -119,6 +135,9 @@ class KafkaServer(
       running.stop(timeout)
       openZkClient.foreach(_.close())
       openZkClient = None
+      openQuotas.foreach(_.close())
+      openQuotas = None
+      BrokerMetrics.remove(samples)
       Controllers.release(config.zkConnect)
     }
   }
@@ -246,6 +265,7 @@ class KafkaServer(
     case ("brokerId", _) => Int.box(config.brokerId)
     case ("clusterId", _) => clusterId
     case ("authorizer", _) => authorizer
+    case ("quotas", _) => quotaManagers
   }
 
   lazy val replicaManager: ReplicaManager = Inside.of[ReplicaManager] {
@@ -295,6 +315,7 @@ class KafkaServer(
       Inside.of[UnifiedLog] {
         case ("dir", _) => folder
         case ("topicPartition", _) => partition
+        case ("config", _) => logConfigOf(partition.topic)
         case ("logStartOffset", _) => Long.box(offsetOf(partition, ListOffsetsRequest.EARLIEST_TIMESTAMP, ListOffsetsRequest.DEBUGGING_REPLICA_ID))
         case ("logEndOffset", _) => Long.box(offsetOf(partition, ListOffsetsRequest.LATEST_TIMESTAMP, ListOffsetsRequest.DEBUGGING_REPLICA_ID))
         case ("highWatermark", _) => Long.box(highWatermarkOf(partition))
@@ -308,6 +329,17 @@ class KafkaServer(
         }
       }
     }
+
+  /** The settings of a topic as the broker answers them. */
+  private def logConfigOf(topic: String): LogConfig = {
+    val resource = new DescribeConfigsResource().setResourceType(ConfigResource.Type.TOPIC.id).setResourceName(topic)
+    val request = new DescribeConfigsRequest.Builder(new DescribeConfigsRequestData().setResources(Collections.singletonList(resource)))
+    val settings = new Properties
+    ask[DescribeConfigsResponse](request.build()).data.results.get(0).configs.forEach { one =>
+      if (one.value != null) settings.put(one.name, one.value)
+    }
+    new LogConfig(settings)
+  }
 
   private def segmentsIn(folder: File): java.util.List[LogSegment] =
     folder.list().filter(_.endsWith(".log")).sorted.map { name =>
@@ -404,17 +436,34 @@ class KafkaServer(
 
   lazy val transactionCoordinator: TransactionCoordinator = Inside.of[TransactionCoordinator](PartialFunction.empty)
 
+  // -- its quotas and metrics
+
+  def quotaManagers: QuotaFactory.QuotaManagers = synchronized {
+    if (openQuotas.isEmpty) openQuotas = Some(new BrokerQuotas(config, ask[DescribeClientQuotasResponse](_)))
+    openQuotas.get.asked
+  }
+
+  lazy val metrics: Metrics = new BrokerMetrics(samples, mutationQuota)
+
+  private def mutationQuota(user: String, clientId: String): MetricConfig =
+    new MetricConfig().quota(quotaManagers.controllerMutation.quota(user, clientId))
+      .samples(config.numControllerQuotaSamples).timeWindow(config.controllerQuotaWindowSizeSeconds.longValue, TimeUnit.SECONDS)
+
+  /** Tests ask how many tokens there are. */
+  lazy val tokenCache: DelegationTokenCache = Inside.of[DelegationTokenCache] {
+    case ("tokens", _) =>
+      val count = samples.now().find(_.name == "ctrlchan_broker_delegation_tokens").map(_.value.toInt).getOrElse(0)
+      Collections.nCopies[TokenInformation](count, null)
+  }
+
   // -- what no test gets
 
-  val metrics = new Metrics()
   val kafkaYammerMetrics: KafkaYammerMetrics = KafkaYammerMetrics.INSTANCE
   def remoteLogManagerOpt = None
   def dataPlaneRequestHandlerPool = Inside.no("dataPlaneRequestHandlerPool")
   def kafkaScheduler = Inside.no("kafkaScheduler")
-  def quotaManagers = Inside.no("quotaManagers")
   def brokerTopicStats = Inside.no("brokerTopicStats")
   def clientToControllerChannelManager = Inside.no("clientToControllerChannelManager")
-  def tokenCache = Inside.no("tokenCache")
 }
 
 /** Objects of Kafka's classes that answer some methods. */

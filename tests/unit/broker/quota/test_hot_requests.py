@@ -30,6 +30,8 @@ RECORDS = batch([b"0123456789ab"])
 #: Windows that a rate is measured over, in seconds.
 SECONDS = 10
 FETCH_SESSION_ID_NOT_FOUND = 70
+#: API keys
+PRODUCE, FETCH = 0, 1
 #: The first version with tagged fields, and the bytes of those in the header of ``produce_frame``.
 FLEXIBLE_PRODUCE, TAGS = 9, 5
 
@@ -37,6 +39,7 @@ FLEXIBLE_PRODUCE, TAGS = 9, 5
 class Broker(NamedTuple):
     server: SocketServer
     quotas: ClientQuotas
+    hot: BrokerHandler
 
     def limit(self, kind: int, bound: float | None) -> None:
         """Give the default client id a quota, and remove all others."""
@@ -62,7 +65,7 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
     led.make_leader(Log(tmp_path / "t-0", LogConfig()), 3, 0, [OURS], [OURS, OTHER])
     for _ in range(2):
         led.append(RECORDS, required_acks=1).result(30)
-    yield Broker(server, quotas)
+    yield Broker(server, quotas, hot)
     server.stop()
     table.close()
 
@@ -105,6 +108,21 @@ def test_produce(broker: Broker, version: int, acks: int) -> None:
     assert milliseconds(second) > expected
     # Both were appended.
     assert [one.responses[0].partition_responses[0].base_offset for one in (first, second)] == [2, 3]
+
+
+def test_throttle_times_are_counted_by_api(broker: Broker) -> None:
+    frame = produce_frame(9, [("t", [(0, RECORDS)])], acks=1)
+    with Client(broker.server) as client:
+        client.frames(frame)
+        assert milliseconds(produced(9, client.answer())) == 0
+        before = {key: throttled_ms for key, (_, _, _, throttled_ms) in broker.hot.totals().items()}
+        assert before == {PRODUCE: 0, FETCH: 0}
+        broker.limit(QuotaType.PRODUCE, body_size(frame, 9) / SECONDS / 1.05)
+        client.frames(frame)
+        waited = milliseconds(produced(9, client.answer()))
+    assert waited > 0
+    after = {key: throttled_ms for key, (_, _, _, throttled_ms) in broker.hot.totals().items()}
+    assert after == {PRODUCE: waited, FETCH: 0}
 
 
 def test_produce_without_an_answer(broker: Broker) -> None:

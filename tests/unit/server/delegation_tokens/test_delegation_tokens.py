@@ -73,6 +73,7 @@ def test_a_token_and_its_node(tokens: DelegationTokens, nodes: ZooKeeperSession)
     assert notified is not None
     assert notified.data.decode() == made.token_id
     assert tokens.all() == [made]
+    assert tokens.count == 1
 
 
 def test_the_hmac_is_kafkas(tokens: DelegationTokens) -> None:

@@ -1,0 +1,125 @@
+package kafka.server
+
+import java.io.IOException
+import java.net.URI
+import java.net.http.{HttpClient, HttpRequest, HttpResponse}
+import java.time.Duration
+import java.util.concurrent.ConcurrentHashMap
+import scala.jdk.CollectionConverters._
+import com.yammer.metrics.core.{Gauge => YammerGauge, Histogram => YammerHistogram, Metric => YammerMetric, MetricName => YammerName, MetricsRegistry}
+import org.apache.kafka.common.MetricName
+import org.apache.kafka.common.metrics.{Gauge, KafkaMetric, MetricConfig, Metrics}
+import org.apache.kafka.common.utils.Time
+import org.apache.kafka.server.metrics.KafkaYammerMetrics
+
+/** A line of a broker's metrics for Prometheus. */
+case class Sample(name: String, labels: Map[String, String], value: Double)
+
+/** What the broker process serves on its metrics port; no samples while it does not run. */
+class Samples(port: () => Option[Int]) {
+  // A test asks again and again until a value changes.
+  private val KeepFor = Duration.ofMillis(20).toNanos
+  private val client = HttpClient.newHttpClient
+  private var read: Seq[Sample] = Nil
+  private var readAt = 0L
+
+  def now(): Seq[Sample] = synchronized {
+    if (readAt == 0 || System.nanoTime - readAt > KeepFor) {
+      read = port().map(fetch).getOrElse(Nil)
+      readAt = System.nanoTime
+    }
+    read
+  }
+
+  private def fetch(port: Int): Seq[Sample] = try {
+    val request = HttpRequest.newBuilder(URI.create(s"http://127.0.0.1:$port/metrics")).timeout(Duration.ofSeconds(30)).build
+    client.send(request, HttpResponse.BodyHandlers.ofString).body.linesIterator.filterNot(_.startsWith("#")).map(Samples.parsed).toSeq
+  } catch {
+    case _: IOException => Nil // It is ending.
+  }
+}
+
+object Samples {
+  private val Line = """([^{ ]+)(?:\{(.*)\})? (\S+)""".r
+  private val Label = """([^=,]+)="((?:[^"\\]|\\.)*)"""".r
+  private val Escaped = """\\(.)""".r
+
+  private def parsed(line: String): Sample = line match {
+    case Line(name, labels, value) =>
+      val parts = Label.findAllMatchIn(Option(labels).getOrElse("")).map(one => one.group(1) -> unescaped(one.group(2)))
+      Sample(name, parts.toMap, value match { case "+Inf" => Double.PositiveInfinity; case "-Inf" => Double.NegativeInfinity; case _ => value.toDouble })
+  }
+
+  private def unescaped(text: String): String =
+    Escaped.replaceAllIn(text, one => scala.util.matching.Regex.quoteReplacement(if (one.group(1) == "n") "\n" else one.group(1)))
+}
+
+/**
+ * The metrics of a broker process under the names of Kafka's own `Metrics`: quotas, and authentication of peers.
+ *
+ * `mutationQuota`: what holds for a user and a client id; tests read it in the metric of the tokens that are left.
+ */
+class BrokerMetrics(samples: Samples, mutationQuota: (String, String) => MetricConfig) extends Metrics {
+  private val Groups = Map(
+    "socket_server_metrics" -> "socket-server-metrics", "produce" -> "Produce", "fetch" -> "Fetch", "request" -> "Request",
+    "controllermutation" -> "ControllerMutation")
+  private val Name = s"kafka_server_(${Groups.keys.mkString("|")})_(.*)".r
+  private val Labels = Map("client_id" -> "client-id", "networkprocessor" -> "networkProcessor")
+  private val RatesOfQuotas = Set("byte-rate", "request-time", "mutation-rate")
+
+  override def metrics(): java.util.Map[MetricName, KafkaMetric] = {
+    val found = samples.now().collect { case Sample(Name(group, name), labels, value) =>
+      nameOf(name, Groups(group), labels.map { case (label, text) => Labels.getOrElse(label, label) -> text }) -> value
+    }.toMap
+    // A client that never waited has a throttle time, too: it is no number.
+    val withoutWait = found.keys.filter(name => RatesOfQuotas(name.name)).map(name => nameOf("throttle-time", name.group, name.tags.asScala.toMap))
+      .filterNot(found.contains).map(_ -> Double.NaN)
+    (found ++ withoutWait).map { case (name, value) =>
+      val read: Gauge[java.lang.Double] = (_, _) => Double.box(value)
+      val settings = if (name.name == "tokens") mutationQuota(name.tags.get("user"), name.tags.get("client-id")) else new MetricConfig
+      name -> new KafkaMetric(this, name, read, settings, Time.SYSTEM)
+    }.asJava
+  }
+
+  override def metric(name: MetricName): KafkaMetric = metrics().get(name)
+
+  private def nameOf(name: String, group: String, tags: Map[String, String]): MetricName =
+    metricName(name.replace('_', '-').replace("-count-total", "-count"), group, "", tags.asJava)
+}
+
+/** The metrics of all broker processes in the registry of Kafka's JVM: each is there once, as tests look for it by name. */
+object BrokerMetrics {
+  private val brokers = ConcurrentHashMap.newKeySet[Samples]
+
+  def add(samples: Samples): Unit = {
+    brokers.add(samples)
+    registry.newGauge(named("kafka.network", "SocketServer", "ExpiredConnectionsKilledCount", ""), new YammerGauge[Double] {
+      override def value: Double = sum("kafka_network_socketserver_expiredconnectionskilledcount_total", Map.empty)
+    })
+    for ((request, own) <- Seq("Produce" -> "Produce", "FetchConsumer" -> "Fetch")) {
+      val times = Inside.of[YammerHistogram] {
+        // Tests ask whether any request was throttled.
+        case ("max", _) => Double.box(sum("kafka_network_requestmetrics_throttletimems_sum", Map("request" -> own)))
+      }
+      addTo(registry, named("kafka.network", "RequestMetrics", "ThrottleTimeMs", s",request=$request"), times)
+    }
+  }
+
+  def remove(samples: Samples): Unit = brokers.remove(samples)
+
+  private def registry: MetricsRegistry = KafkaYammerMetrics.defaultRegistry
+
+  private def named(group: String, kind: String, name: String, tags: String): YammerName =
+    new YammerName(group, kind, name, null, s"$group:type=$kind,name=$name$tags")
+
+  private def addTo(registry: MetricsRegistry, name: YammerName, metric: YammerMetric): Unit = {
+    val method = classOf[MetricsRegistry].getDeclaredMethod("getOrAdd", classOf[YammerName], classOf[YammerMetric])
+    method.setAccessible(true)
+    method.invoke(registry, name, metric)
+  }
+
+  private def sum(name: String, labels: Map[String, String]): Double =
+    brokers.asScala.toSeq.flatMap(_.now())
+      .filter(one => one.name == name && labels.forall { case (label, text) => one.labels.get(label).contains(text) })
+      .map(_.value).sum
+}
