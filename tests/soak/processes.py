@@ -14,7 +14,17 @@ from typing import Final, NamedTuple
 
 import psutil
 
-__all__ = ["GROWTH", "PATIENCE", "POOLED", "Figures", "figures", "logged_to", "show_log", "wait_for_rest"]
+__all__ = [
+    "GROWTH",
+    "MEASURES_MEMORY",
+    "PATIENCE",
+    "POOLED",
+    "Figures",
+    "figures",
+    "logged_to",
+    "show_log",
+    "wait_for_rest",
+]
 
 #: Seconds in which a client must be served, and in which everything comes to rest.
 PATIENCE: Final = 30.0
@@ -22,6 +32,8 @@ PATIENCE: Final = 30.0
 GROWTH: Final = 64 * 2**20
 #: Threads of pools that start when they are first needed.
 POOLED: Final = 16
+#: A build with gcc's address sanitizer keeps freed memory for a while: its growth says nothing.
+MEASURES_MEMORY: Final = "libasan" not in os.environ.get("LD_PRELOAD", "")
 
 
 class Figures(NamedTuple):

@@ -24,7 +24,7 @@ from ctrlchan.server.socket_server import Listener, SocketServer, SocketServerSe
 from tests.kafka.waiting import wait_until
 from tests.soak.listeners.storm import Storm
 from tests.soak.listeners.targets import Credentials, Target, check_served
-from tests.soak.processes import GROWTH
+from tests.soak.processes import GROWTH, MEASURES_MEMORY
 from tests.unit.server.forged_records import SUITES
 from tests.unit.server.security.sasl_clients import ALL, USERS, Clock, Tokens, sasl_listener
 from tests.unit.server.serving import EchoHandler, descriptors
@@ -35,8 +35,6 @@ SEED: Final = int(os.environ.get("SEED", "1"))
 #: Hostile connections of a round.
 FEWEST: Final = 40
 SESSION_MS: Final = 60_000
-#: A build with gcc's address sanitizer keeps freed memory for a while.
-MEASURES_MEMORY: Final = "libasan" not in os.environ.get("LD_PRELOAD", "")
 
 
 def serve(frame: bytes | memoryview, _: RequestContext) -> Buffers:

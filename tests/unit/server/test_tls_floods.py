@@ -14,6 +14,7 @@ import pytest
 
 from ctrlchan.server.socket_server import SocketServer
 from tests.kafka.waiting import wait_until
+from tests.soak.processes import MEASURES_MEMORY
 from tests.unit.server.forged_records import (
     ALERT,
     CLIENT_HELLO,
@@ -31,7 +32,6 @@ from tests.unit.server.serving import (
     sized,
     wait_for_connections,
 )
-from tests.unit.server.test_hostile_peers import MEASURES_MEMORY
 from tests.unit.server.tls_serving import TlsClient, client_context, tls_listener
 
 #: So many of them may come at once.
