@@ -7,12 +7,10 @@ from collections.abc import Callable
 from typing import Final
 
 from ctrlchan.security.listener_security import ListenerSecurity
-from ctrlchan.server.security.jwks import open_keys
 from ctrlchan.server.security.mechanisms import mechanisms
 from ctrlchan.server.security.oauthbearer import ValidateToken
 from ctrlchan.server.security.sasl_server import SaslListener, wall_clock_ms
 from ctrlchan.server.security.scram_credentials import ScramCredential
-from ctrlchan.server.security.signed_tokens import SignedTokens
 from ctrlchan.server.security.token_logins import TokenLogins
 from ctrlchan.server.security.unsecured_tokens import UnsecuredTokens
 
@@ -35,6 +33,10 @@ def sasl_listener(
     validate: ValidateToken | None = None
     close: Callable[[], None] | None = None
     if security.signed_tokens is not None:
+        # With an HTTP client, which takes a twentieth of a broker's start and which few listeners need.
+        from ctrlchan.server.security.jwks import open_keys
+        from ctrlchan.server.security.signed_tokens import SignedTokens
+
         keys = open_keys(security.signed_tokens)
         validate, close = SignedTokens(security.signed_tokens, keys), keys.close
     elif security.token_options is not None:
