@@ -27,6 +27,13 @@ settings.load_profile("no deadline")
 os.environ.setdefault("SPARK_SUBMIT_OPTS", class_archive.JVM_OPTIONS)
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Let no search for garbage look at the modules and the cases: they live as long as this process."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def _bystanders(request: pytest.FixtureRequest) -> Iterator[None]:
     """What shared fixtures have started and mapped is nobody's leak (``channels.holdings``)."""
