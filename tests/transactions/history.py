@@ -308,7 +308,7 @@ class History:
             seen = wait_until(
                 partial(self._looked, partition),
                 timeout=_SECONDS,
-                what=f"{self.topic}-{partition} is read",
+                what=f"all that was acknowledged is read from {self.topic}-{partition}",
             )
             visible[partition] = [value for _, value in seen[0]]
         offsets = self._cluster.committed_offsets(self._group)
@@ -325,8 +325,17 @@ class History:
         assert counted <= sent, f"seen twice, or never sent: {counted - sent}"
 
     def _looked(self, partition: int) -> tuple[list[tuple[int, bytes]]] | None:
+        """Read a partition as ``_look``; None while something is missing that was acknowledged.
+
+        A new leader learns only from the Fetches of its followers how far they have replicated.
+        """
         seen = self._look(partition)
-        return None if seen is None else (seen,)
+        wanted = [*self._plain.sent.get(partition, ())]
+        for transaction in self._transactions:
+            if transaction.outcome is Outcome.COMMITTED:
+                wanted += transaction.sent.get(partition, ())
+        acknowledged = {value for value, is_acknowledged in wanted if is_acknowledged}
+        return (seen,) if seen is not None and acknowledged <= {value for _, value in seen} else None
 
     def _check_transaction(
         self, transaction: Transaction, visible: dict[int, list[bytes]], offsets: dict[int, int]
