@@ -79,7 +79,10 @@ def all_ended(processes: list[psutil.Process]) -> bool:
     return not any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in processes)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+# SIGINT ends it as SIGTERM does; ``test_cluster_options`` ends clusters with it.
+@pytest.mark.parametrize(
+    "number", [pytest.param(signal.SIGINT, marks=pytest.mark.long), signal.SIGTERM, signal.SIGKILL]
+)
 def test_a_client_works_with_it_and_nothing_is_left(tmp_path: Path, number: int) -> None:
     with running("--brokers", "2", temporary=tmp_path) as (process, printed):
         assert [one["id"] for one in printed["brokers"]] == [1, 2]
@@ -125,12 +128,19 @@ def test_its_page_shows_it_and_listens_where_it_is_asked_to() -> None:
     assert f"page: {printed['page']}\n".encode() in errors
 
 
-def test_the_demo_kills_a_broker_and_shows_that_its_leaders_move() -> None:
+@pytest.mark.long
+def test_the_demo_with_another_session_timeout() -> None:
+    """``test_quick_starts`` runs it without options, and reads the same lines."""
     ran = subprocess.run(
         [*COMMAND, "--demo", "--session-timeout", "2"], capture_output=True, text=True, timeout=180
     )
     assert ran.returncode == 0, ran.stderr
-    created, killed, *moved, started, consumed, deleted = ran.stdout.splitlines()
+    assert_leaders_moved(ran.stdout)
+
+
+def assert_leaders_moved(printed: str) -> None:
+    """Read what the demo prints: it kills a broker, and shows that its leaders move."""
+    created, killed, *moved, started, consumed, deleted = printed.splitlines()
     assert created == (
         "a client created orders, payments, clicks: broker 1 leads 12, broker 2 leads 12, broker 3 leads 12"
     )

@@ -12,7 +12,7 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
@@ -105,9 +105,15 @@ def normalized(package: str) -> str:
     return re.sub(r"[-_.]+", "-", package).lower()
 
 
+@cache
+def installed_packages() -> Mapping[str, list[str]]:
+    """Return the packages of each module that can be imported: a search through all that is installed."""
+    return packages_distributions()
+
+
 def missing(files: Iterable[Path], extras: Iterable[str]) -> dict[str, str]:
     """Return the modules that the files import and whose package none of the extras names."""
-    packages, declared = packages_distributions(), declared_packages(extras)
+    packages, declared = installed_packages(), declared_packages(extras)
     return {
         module: file
         for module, file in imported_packages(files).items()
