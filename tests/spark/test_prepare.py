@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+import pyspark
 import pytest
 
 from ctrlchan.errors import PipelineError
@@ -56,6 +57,11 @@ def shared_classes(cache: Path, folder: Path, *arguments: str | Path, **environm
     )
     assert ran.returncode == 0, ran.stderr
     assert "cds" not in ran.stderr + ran.stdout
+    return shared_in(log)
+
+
+def shared_in(log: Path) -> int:
+    """Return how many of Spark's classes a JVM took from the archive, by its log of classes."""
     return sum("org.apache.spark." in line and _SHARED in line for line in log.read_text().splitlines())
 
 
@@ -76,6 +82,10 @@ def test_a_job_takes_its_classes_from_the_archive(prepared: Path, tmp_path: Path
         cache, tmp_path, *_PIPELINE, "ingest", tmp_path / "snapshot", "--describe", described
     )
     assert shared > 3_000
+
+
+def _as_it_was(archive: Path) -> None:
+    """Damage nothing."""
 
 
 def _empty(archive: Path) -> None:
@@ -106,13 +116,45 @@ def _a_folder(archive: Path) -> None:
     archive.mkdir()
 
 
-@pytest.mark.parametrize("damage", [_empty, _cut, _of_something_else, _changed, _a_folder])
-def test_a_broken_archive_is_not_used(damage: Callable[[Path], None], prepared: Path, tmp_path: Path) -> None:
-    archive = tmp_path / "cache" / "ctrlchan" / prepared.name
+def broken(prepared: Path, folder: Path, damage: Callable[[Path], None]) -> Path:
+    """Return a cache with an archive that is damaged."""
+    archive = folder / "cache" / "ctrlchan" / prepared.name
     archive.parent.mkdir(parents=True)
     shutil.copyfile(prepared, archive)
     damage(archive)
-    assert shared_classes(tmp_path / "cache", tmp_path, *_SESSION) == 0
+    return folder / "cache"
+
+
+def test_a_session_does_not_use_a_broken_archive(prepared: Path, tmp_path: Path) -> None:
+    assert shared_classes(broken(prepared, tmp_path, _changed), tmp_path, *_SESSION) == 0
+
+
+@pytest.mark.parametrize("damage", [_as_it_was, _empty, _cut, _of_something_else, _a_folder])
+def test_a_broken_archive_is_not_used(
+    damage: Callable[[Path], None], prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a JVM with the options and the class path of a session; it ends at once."""
+    log = tmp_path / "classes.log"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(broken(prepared, tmp_path, damage)))
+    java, spark = java_home(), Path(pyspark.__file__).parent
+    given = " ".join([*options(java), f"-Xlog:class+load=info:file={log}"])
+    ran = subprocess.run(
+        [spark / "bin" / "spark-submit", "--version"],
+        env={
+            **os.environ,
+            "JAVA_HOME": str(java),
+            "SPARK_HOME": str(spark),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_SUBMIT_OPTS": given,
+        },
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+    )
+    assert "Using Scala" in ran.stderr
+    assert "cds" not in ran.stderr + ran.stdout
+    assert (shared_in(log) > 100) == (damage is _as_it_was)
 
 
 @pytest.mark.long

