@@ -7,18 +7,32 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from subprocess import CompletedProcess
 from typing import TYPE_CHECKING, Protocol
 
 import pytest
 
+from ctrlchan.pipeline.spark.defaults import SMALL_QUERIES
+from ctrlchan.pipeline.spark.input_size import SMALL_INPUTS
 from tests.spark.connect_server import ConnectServer
 from tests.spark.standalone import StandaloneCluster
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+#: Of the settings for small inputs: those with which a single task, or the driver, does the work.
+_OF_ONE_TASK = {SMALL_INPUTS, "spark.sql.leafNodeDefaultParallelism", "spark.sql.shuffle.partitions"}
+#: Spark's own values of those that the shared session has others for.
+_LARGE_QUERIES = {
+    "spark.sql.adaptive.enabled": "true",
+    "spark.sql.autoBroadcastJoinThreshold": "10MB",
+    "spark.sql.codegen.factoryMode": "FALLBACK",
+    "spark.sql.codegen.wholeStage": "true",
+    "spark.sql.optimizer.disableHints": "false",
+}
 
 
 @pytest.fixture(scope="package")
@@ -29,15 +43,15 @@ def spark() -> Iterator[SparkSession]:
     """
     from ctrlchan.pipeline import running
 
-    # A third of the time of small queries, together. Jobs on the cluster do without.
-    conf = {
-        "spark.sql.shuffle.partitions": "2",
-        "spark.sql.adaptive.enabled": "false",
-        "spark.sql.codegen.wholeStage": "false",
-    }
+    # What Spark compiles, broadcasts and prints for queries of any size costs more than small queries.
+    # ``test_diff`` has a history that runs with ``large_inputs``; so do all jobs on the cluster.
+    conf = {name: value for name, value in SMALL_QUERIES.items() if name not in _OF_ONE_TASK}
+    conf["spark.sql.shuffle.partitions"] = "2"
     master = None
     if "SPARK_REMOTE" not in os.environ:
         master = "local[2]"
+        # The line of each call would be asked for and handed to the JVM.
+        conf["spark.python.sql.dataFrameDebugging.enabled"] = "false"
         # Tests that compare every frame of a cluster have all of them in one answer.
         conf["spark.driver.memory"] = "6g"
     with running("ctrlchan-tests", master=master, conf=conf) as session:
@@ -45,12 +59,10 @@ def spark() -> Iterator[SparkSession]:
 
 
 @contextmanager
-def small_inputs(spark: SparkSession) -> Iterator[None]:
-    """Give the session the settings of one for small inputs."""
-    from ctrlchan.pipeline.spark.defaults import SMALL_QUERIES
-
-    before = {name: spark.conf.get(name, None) for name in SMALL_QUERIES}
-    for name, value in SMALL_QUERIES.items():
+def settings(spark: SparkSession, changed: Mapping[str, str]) -> Iterator[None]:
+    """Change settings of the session for the block."""
+    before = {name: spark.conf.get(name, None) for name in changed}
+    for name, value in changed.items():
         spark.conf.set(name, value)
     yield
     for name, old in before.items():
@@ -58,6 +70,16 @@ def small_inputs(spark: SparkSession) -> Iterator[None]:
             spark.conf.unset(name)
         else:
             spark.conf.set(name, old)
+
+
+def small_inputs(spark: SparkSession) -> AbstractContextManager[None]:
+    """Give the session the settings of one for small inputs."""
+    return settings(spark, SMALL_QUERIES)
+
+
+def large_inputs(spark: SparkSession) -> AbstractContextManager[None]:
+    """Let the session compile, broadcast and adapt its queries, as Spark does where nothing is set."""
+    return settings(spark, _LARGE_QUERIES)
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from tests.spark.standalone import StandaloneCluster
 
 @pytest.fixture(scope="module")
 def logs(tmp_path_factory: pytest.TempPathFactory) -> LogFolder:
-    return random_logs(tmp_path_factory.mktemp("logs"), seed=11)
+    return random_logs(tmp_path_factory.mktemp("logs"), seed=11, entries=60)
 
 
 @pytest.fixture(
