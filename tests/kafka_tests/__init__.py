@@ -13,10 +13,11 @@ class path, and the tests stay as they are:
   for it. The ZooKeeper is a real one, in the JVM of the test, so ``zkClient`` and ``adminZkClient`` of the
   tests are real, too. What a test reads of a broker's inside (who leads, topic ids, active producers) is
   answered from what the broker answers to clients, and its metrics (``BrokerMetrics.scala``) from what it
-  serves on its metrics port; which quota holds for whom (``BrokerQuotas.scala``), Kafka's own quota managers
-  say, with the quotas that the broker answers. Everything else inside throws, and the test counts as
-  "cannot". A broker with security has one more listener, HARNESS, for these questions; who connects there is
-  a super user. A JAAS file of the test is passed to the processes as ``java.security.auth.login.config``.
+  serves on its metrics port; which quota holds for whom (``BrokerQuotas.scala``), Kafka's own quota
+  managers say, with the quotas that the broker answers; its ``config`` follows ZooKeeper. Everything else
+  inside throws, and the test counts as "cannot". A broker with security has one more listener, HARNESS, for
+  these questions; who connects there is a super user. A JAAS file of the test is passed to the processes as
+  ``java.security.auth.login.config``.
 - ``harness/java/kafka/testkit/KafkaClusterTestKit.java``: the cluster of Connect's and MirrorMaker's tests,
   of such brokers. Streams' embedded cluster makes its brokers with ``KafkaServer`` by itself.
 - ``harness/java/ctrlchan/``: starts processes; leaves out the invocations that need KRaft; writes the

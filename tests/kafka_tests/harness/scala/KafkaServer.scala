@@ -46,6 +46,7 @@ import org.apache.kafka.metadata.BrokerState
 import org.apache.kafka.security.CredentialProvider
 import org.apache.kafka.server.authorizer.{AclCreateResult, AclDeleteResult, Authorizer}
 import org.apache.kafka.server.common.MetadataVersion
+import org.apache.kafka.server.config.{ConfigType, ZooKeeperInternals}
 import org.apache.kafka.server.metrics.KafkaYammerMetrics
 import org.apache.kafka.storage.internals.log.{LogAppendInfo, LogConfig, LogSegment, ProducerStateEntry, ProducerStateManager}
 import org.apache.zookeeper.client.ZKClientConfig
@@ -92,6 +93,7 @@ class KafkaServer(
   private var metricsPort = 0
   private val samples = new Samples(() => if (process.isEmpty) None else Some(metricsPort))
   private var openQuotas: Option[BrokerQuotas] = None
+  private var configs: Option[ZkConfigManager] = None
   private lazy val cache = new ZkMetadataCache(
     config.brokerId, config.interBrokerProtocolVersion, BrokerFeatures.createDefault(false))
 
@@ -122,6 +124,22 @@ class KafkaServer(
     }.toMap
     process = Some(started)
     BrokerMetrics.add(samples)
+    followConfigs()
+  }
+
+  /** `config` follows what ZooKeeper has, as Kafka's does; the process follows it by itself. */
+  private def followConfigs(): Unit = {
+    config.dynamicConfig.initialize(Some(zkClient), clientMetricsReceiverPluginOpt = None)
+    val handler: ConfigHandler = new ConfigHandler {
+      override def processConfigChanges(broker: String, settings: Properties): Unit =
+        if (broker == ZooKeeperInternals.DEFAULT_STRING) config.dynamicConfig.updateDefaultConfig(settings)
+        else if (broker == config.brokerId.toString) config.dynamicConfig.updateBrokerConfig(config.brokerId, settings)
+    }
+    val ignored: ConfigHandler = (_, _) => ()
+    val others = Seq(ConfigType.TOPIC, ConfigType.CLIENT, ConfigType.USER, ConfigType.IP).map(_ -> ignored)
+    val followed = new ZkConfigManager(zkClient, others.toMap + (ConfigType.BROKER -> handler))
+    followed.startup()
+    configs = Some(followed)
   }
 
   private def freePort(): Int = {
@@ -132,6 +150,9 @@ class KafkaServer(
   override def shutdown(timeout: Duration): Unit = synchronized {
     process.foreach { running =>
       process = None
+      configs.foreach(_.shutdown())
+      configs = None
+      config.dynamicConfig.clear()
       running.stop(timeout)
       openZkClient.foreach(_.close())
       openZkClient = None
