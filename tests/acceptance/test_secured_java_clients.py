@@ -176,7 +176,8 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
 
 def more_jars() -> str:
     """Return the jars with which any version of the client logs and reads tokens of OAUTHBEARER."""
-    names = ("slf4j-reload4j", "reload4j", "jackson-annotations", "jackson-core", "jackson-databind")
+    names = ["slf4j-reload4j", "reload4j", "jose4j"]
+    names += ["jackson-annotations", "jackson-core", "jackson-databind"]
     return os.pathsep.join(str(jar) for name in names for jar in kafka_jars().glob(f"{name}-*"))
 
 
