@@ -164,6 +164,7 @@ $(VENV)/.spark: $(PACKAGES) | $(RUN)
 $(VENV)/.unit: $(PACKAGES) | $(RUN)
 	@echo "installing the packages of the tests into $(VENV) (once)"
 	@$(BIN)/python tools/install.py test
+	@$(BIN)/python tools/install.py --if-possible kerberos
 	@touch $@
 
 $(VENV)/.docs: $(PACKAGES) | $(VENV)/.spark

@@ -2,13 +2,15 @@
 
 ``--build`` compiles codec and channel in place, while pip downloads the dependencies, and installs the
 command: the main job needs no more. ``--build-rest`` compiles the other extensions. Without both only the
-packages of the named extras are installed. Nothing is compiled twice.
+packages of the named extras are installed, with ``--if-possible`` those of which the system has what they are
+compiled with. Nothing is compiled twice.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -18,6 +20,11 @@ from pathlib import Path
 from typing import Any, Final
 
 ROOT: Final = Path(__file__).parents[1]
+#: Of extras whose packages are compiled with the system's libraries: a command that comes with their headers,
+#: and what else there is to know.
+NEEDS: Final = {
+    "kerberos": ("krb5-config", "GSSAPI's tests are skipped: install libkrb5-dev or krb5-devel for them")
+}
 LOG: Final = ROOT / "build" / "extensions.log"
 
 
@@ -28,7 +35,16 @@ def main() -> None:
         "--build", action="store_true", help="compile codec and channel, and install the command"
     )
     parser.add_argument("--build-rest", action="store_true", help="compile the other extensions")
+    parser.add_argument(
+        "--if-possible", action="store_true", help="leave out an extra for which the system has no headers"
+    )
     options = parser.parse_args()
+    if options.if_possible:
+        for extra in [one for one in options.extra if shutil.which(NEEDS[one][0]) is None]:
+            print(f"no {NEEDS[extra][0]}: {NEEDS[extra][1]}", flush=True)
+            options.extra.remove(extra)
+        if not options.extra:
+            return
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())
     packages = packages_of(declared, options.extra)
     if options.build_rest:

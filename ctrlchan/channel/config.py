@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import import_module
 from os import PathLike
 from typing import Any, Final
 
@@ -183,12 +182,12 @@ class ChannelConfig:
             except (OSError, ValueError) as problem:
                 raise ConfigError(f"tls: {problem}") from None
         if self.sasl is not None and self.sasl.package is not None:
+            from ctrlchan.security.kerberos import load_gssapi
+
             try:
-                import_module(self.sasl.package)
-            except ImportError:
-                raise ConfigError(
-                    f"sasl: {self.sasl.mechanism} needs a package: pip install {self.sasl.package}"
-                ) from None
+                load_gssapi()
+            except ConfigError as problem:
+                raise ConfigError(f"sasl: {problem}") from None
 
     @property
     def credentials(self) -> Credentials:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from ctrlchan.config import table
-from ctrlchan.config.setting import DOUBLE, LIST, LONG, SHORT, STRING, Scope, Setting
+from ctrlchan.config.setting import DOUBLE, LONG, SHORT, STRING, Scope, Setting
 from ctrlchan.errors import ConfigError
 
 __all__ = [
@@ -38,7 +38,8 @@ _STORES: Final[tuple[Setting[Any], ...]] = (
 #: The other ones of ``DynamicListenerConfig`` that the table has a row for.
 _OF_LISTENERS: Final[tuple[Setting[Any], ...]] = (
     table.PRINCIPAL_BUILDER_CLASS, table.SASL_ENABLED_MECHANISMS, table.SASL_JAAS_CONFIG,
-    table.SASL_KERBEROS_SERVICE_NAME, table.SASL_MECHANISM_INTER_BROKER_PROTOCOL,
+    table.SASL_KERBEROS_PRINCIPAL_TO_LOCAL_RULES, table.SASL_KERBEROS_SERVICE_NAME,
+    table.SASL_MECHANISM_INTER_BROKER_PROTOCOL,
     table.SSL_CIPHER_SUITES, table.SSL_CLIENT_AUTH, table.SSL_ENABLED_PROTOCOLS,
     table.SSL_ENDPOINT_IDENTIFICATION_ALGORITHM,
 )  # fmt: skip
@@ -57,7 +58,6 @@ _WITHOUT_ROW: Final[tuple[Setting[Any], ...]] = (
         "sasl.login.refresh.buffer.seconds", "sasl.login.refresh.min.period.seconds",
     )),
     Setting("sasl.kerberos.min.time.before.relogin", LONG),
-    Setting("sasl.kerberos.principal.to.local.rules", LIST),
 )  # fmt: skip
 
 _store_names: Final = frozenset(row.name for row in _STORES)

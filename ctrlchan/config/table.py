@@ -457,6 +457,7 @@ SASL_JAAS_CONFIG = _security("sasl.jaas.config", PASSWORD)
 SASL_MECHANISM_INTER_BROKER_PROTOCOL = _security(
     "sasl.mechanism.inter.broker.protocol", STRING, "GSSAPI", per_listener=False
 )
+SASL_KERBEROS_PRINCIPAL_TO_LOCAL_RULES = _security("sasl.kerberos.principal.to.local.rules", LIST, "DEFAULT")
 SASL_KERBEROS_SERVICE_NAME = _security("sasl.kerberos.service.name", STRING)
 SASL_OAUTHBEARER_CLOCK_SKEW_SECONDS = _security("sasl.oauthbearer.clock.skew.seconds", INT, "30", least=0)
 SASL_OAUTHBEARER_EXPECTED_AUDIENCE = _security("sasl.oauthbearer.expected.audience", LIST)

@@ -176,6 +176,8 @@ class PeerConnection:
             if not received:
                 raise ConnectionFailed(Failure.CLOSED, f"during {handshake.stage}")
             data = handshake.receive(received)
+        if data:
+            self._send(data)
 
     # -- bytes
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from ctrlchan.config import table
 from ctrlchan.errors import ConfigError
 from ctrlchan.protocol import SecurityProtocol
-from ctrlchan.security.listener_properties import CLIENT_LOGIN_MODULES, ListenerProperties
+from ctrlchan.security.kerberos import kerberos_login, load_gssapi
+from ctrlchan.security.listener_properties import LOGIN_MODULES, ListenerProperties
 from ctrlchan.security.settings import GSSAPI, OAUTHBEARER, SaslSettings, TlsSettings
 from ctrlchan.security.tokens import token_settings
 
@@ -36,15 +37,16 @@ def client_security(properties: ListenerProperties, protocol: SecurityProtocol) 
 def _sasl(properties: ListenerProperties) -> SaslSettings:
     key = table.SASL_MECHANISM_INTER_BROKER_PROTOCOL.name
     mechanism = properties.value(key) or table.SASL_MECHANISM_INTER_BROKER_PROTOCOL.value
-    if mechanism not in CLIENT_LOGIN_MODULES:
-        properties.refuse(key, f"{mechanism} is not {', '.join(CLIENT_LOGIN_MODULES)}")
-    if mechanism == GSSAPI and find_spec("gssapi") is None:
-        properties.refuse(key, "GSSAPI needs a package: pip install gssapi")
+    if mechanism not in LOGIN_MODULES:
+        properties.refuse(key, f"{mechanism} is not {', '.join(LOGIN_MODULES)}")
+    if mechanism == GSSAPI:
+        try:
+            load_gssapi()
+        except ConfigError as problem:
+            properties.refuse(key, str(problem))
     found = properties.jaas_options(mechanism)
     if found is None:
-        key = f"{mechanism.lower()}.{table.SASL_JAAS_CONFIG}"
-        other = f"an entry of the file of {table.JAVA_SECURITY_AUTH_LOGIN_CONFIG.name}"
-        properties.refuse(key, f"it is missing, and {mechanism} needs it or {other}")
+        properties.refuse_missing_jaas(mechanism)
     key, options = found
     try:
         if mechanism == OAUTHBEARER:
@@ -52,12 +54,13 @@ def _sasl(properties: ListenerProperties) -> SaslSettings:
             tokens, extensions = token_settings(options, endpoint)
             return SaslSettings(mechanism=mechanism, tokens=tokens, extensions=extensions)
         if mechanism == GSSAPI:
+            login = kerberos_login(options)
             return SaslSettings(
                 mechanism=mechanism,
-                service=properties.value(table.SASL_KERBEROS_SERVICE_NAME.name)
-                or options.get("serviceName", "kafka"),
-                principal=options.get("principal"),
-                keytab=options.get("keyTab"),
+                service=_service(properties, options),
+                principal=login.principal,
+                keytab=login.keytab,
+                ticket_cache=login.ticket_cache,
             )
         return SaslSettings(
             mechanism=mechanism,
@@ -68,3 +71,12 @@ def _sasl(properties: ListenerProperties) -> SaslSettings:
         )
     except (ConfigError, ValueError) as problem:
         properties.refuse(key, str(problem))
+
+
+def _service(properties: ListenerProperties, options: Mapping[str, str]) -> str:
+    """Return the first part of the brokers' principal. Raises ConfigError if two places differ."""
+    key = table.SASL_KERBEROS_SERVICE_NAME.name
+    service, other = properties.value(key), options.get("serviceName")
+    if None not in (service, other) and service != other:
+        properties.refuse(key, f"{service!r} is not the serviceName of the login module, {other!r}")
+    return service or other or "kafka"

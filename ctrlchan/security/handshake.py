@@ -28,8 +28,8 @@ __all__ = ["CONTROL_APIS", "Handshake", "Ranges"]
 
 #: API key -> (lowest, highest) version.
 Ranges: TypeAlias = dict[int, tuple[int, int]]
-#: Yields a frame to send, is sent the body of the answer.
-_Steps: TypeAlias = Generator[bytes, bytes, None]
+#: Yields a frame to send, is sent the body of the answer. Returns a frame that has no answer, or nothing.
+_Steps: TypeAlias = Generator[bytes, bytes, bytes]
 
 #: LeaderAndIsr, StopReplica, UpdateMetadata.
 CONTROL_APIS: Final = (4, 5, 6)
@@ -66,8 +66,9 @@ class Handshake:
 
     ``negotiate``: ask for the broker's versions; ``sasl``: authenticate so. ``host``: of the broker, for
     Kerberos. To authenticate once more on a connection (KIP-368), give the ``versions`` that its first
-    handshake found, and the next ``correlation`` id. Both methods return bytes to send. They raise
-    ConnectionFailed when the broker refuses us, cannot be trusted, or does not follow the protocol.
+    handshake found, and the next ``correlation`` id. Both methods return bytes to send; ``receive`` also when
+    the handshake is done then. They raise ConnectionFailed when the broker refuses us, cannot be trusted, or
+    does not follow the protocol.
     """
 
     def __init__(
@@ -128,9 +129,9 @@ class Handshake:
             self.correlation += 1
         try:
             return self._steps.send(body)
-        except StopIteration:
+        except StopIteration as end:
             self.done = True
-            return b""
+            return bytes(end.value)
         except (error, UnicodeDecodeError):
             raise ConnectionFailed(Failure.HANDSHAKE, f"{self.stage}: not an answer of this API") from None
 
@@ -144,9 +145,10 @@ class Handshake:
         if self._sasl is not None:
             handshake_version = yield from self._choose_mechanism(self._sasl, versions)
             version = _NO_HEADER if handshake_version == 0 else _highest(_SASL_AUTHENTICATE, 0, 2, versions)
-            yield from self._exchange_tokens(self._sasl, version)
+            return (yield from self._exchange_tokens(self._sasl, version))
+        return b""
 
-    def _ask_versions(self, versions: Ranges) -> _Steps:
+    def _ask_versions(self, versions: Ranges) -> Generator[bytes, bytes, None]:
         self.stage = "ApiVersions"
         name, version = compact(b"ctrlchan"), compact(b"0")
         reader = FieldReader((yield self._frame(_API_VERSIONS, 3, name + version + b"\0")))
@@ -179,7 +181,7 @@ class Handshake:
         return version
 
     def _exchange_tokens(self, sasl: SaslSettings, version: int) -> _Steps:
-        """Do the exchange of the mechanism."""
+        """Do the exchange of the mechanism. Without headers a broker has no answer to its last token."""
         self.stage = _stage_of(version, sasl.mechanism)
         try:
             mechanism = client_mechanism(sasl, self._host)
@@ -187,8 +189,11 @@ class Handshake:
             while token is not None:
                 answer = yield self._authenticate(version, token)
                 token = mechanism.proceed(self._token(answer, version))
+                if token is not None and mechanism.is_over and version == _NO_HEADER:
+                    return self._authenticate(version, token)
         except MechanismError as problem:
             raise ConnectionFailed(Failure.AUTHENTICATION, self._printable(str(problem))) from None
+        return b""
 
     # -- frames
 

@@ -11,14 +11,16 @@ from ctrlchan.errors import ConfigError
 from ctrlchan.protocol import SecurityProtocol
 from ctrlchan.security.ciphers import openssl_suites
 from ctrlchan.security.jaas import parse_jaas_config, read_jaas_file
+from ctrlchan.security.kerberos import KerberosLogin, acceptor_credentials, kerberos_login, load_gssapi
+from ctrlchan.security.kerberos_names import DEFAULT_KERBEROS_RULES, KerberosRules
 from ctrlchan.security.listener_security import ClientAuth, ListenerSecurity
 from ctrlchan.security.principal_rules import DEFAULT_RULES, PrincipalRules
 from ctrlchan.security.principals import PrincipalBuilder, make_principal_builder
-from ctrlchan.security.settings import TlsSettings
+from ctrlchan.security.settings import GSSAPI, TlsSettings
 from ctrlchan.security.stores import STORE_TYPES
 from ctrlchan.security.token_settings import SignedTokenSettings
 
-__all__ = ["CLIENT_LOGIN_MODULES", "LOGIN_MODULES", "ListenerProperties", "listener_security"]
+__all__ = ["LOGIN_MODULES", "ListenerProperties", "listener_security"]
 
 _T = TypeVar("_T")
 
@@ -28,9 +30,8 @@ LOGIN_MODULES: Final = {
     "SCRAM-SHA-256": "ScramLoginModule",
     "SCRAM-SHA-512": "ScramLoginModule",
     "OAUTHBEARER": "OAuthBearerLoginModule",
+    "GSSAPI": "Krb5LoginModule",
 }
-#: The same for those that a client has.
-CLIENT_LOGIN_MODULES: Final = {**LOGIN_MODULES, "GSSAPI": "Krb5LoginModule"}
 #: Of a JAAS file; one with the name of a listener before it counts first (``JaasContext``).
 _SERVER_ENTRY: Final = "KafkaServer"
 _USER: Final = "user_"
@@ -164,10 +165,18 @@ class ListenerProperties:
         for key in (self._prefix + special, special, self._prefix + plain, plain):
             text = self._file.value(key)
             if text is not None:
-                return key, self._parse_jaas(key, text, CLIENT_LOGIN_MODULES[mechanism])
+                return key, self._parse_jaas(key, text, LOGIN_MODULES[mechanism])
         key = table.JAVA_SECURITY_AUTH_LOGIN_CONFIG.name
         path = self._file.value(key)
-        return None if path is None else self._find_in_jaas_file(key, path, CLIENT_LOGIN_MODULES[mechanism])
+        return None if path is None else self._find_in_jaas_file(key, path, LOGIN_MODULES[mechanism])
+
+    def refuse_missing_jaas(self, mechanism: str) -> NoReturn:
+        """Raise ConfigError: there is no login module of a mechanism."""
+        file = table.JAVA_SECURITY_AUTH_LOGIN_CONFIG
+        self.refuse(
+            f"{mechanism.lower()}.{table.SASL_JAAS_CONFIG}",
+            f"it is missing, and {mechanism} needs it or an entry of the file of {file}",
+        )
 
     def _find_in_jaas_file(self, key: str, path: str, module: str) -> tuple[str, dict[str, str]] | None:
         """Return what a JAAS file has for a login module: the options of the first one of its class."""
@@ -199,7 +208,8 @@ def listener_security(properties: ListenerProperties, protocol: SecurityProtocol
     Keys: ``principal.builder.class``, ``ssl.*``, ``ssl.client.auth``, ``sasl.enabled.mechanisms``,
     ``connections.max.reauth.ms``, the users of PLAIN (``plain.sasl.jaas.config`` with
     ``user_<name>="<password>"``), and how tokens of OAUTHBEARER are validated
-    (``oauthbearer.sasl.jaas.config``), each with the listener's prefix first.
+    (``oauthbearer.sasl.jaas.config``), the keytab of GSSAPI (``gssapi.sasl.jaas.config``), and
+    ``sasl.kerberos.principal.to.local.rules``, each with the listener's prefix first.
     """
     tls = properties.tls() if protocol.has_tls else None
     mechanisms: tuple[str, ...] = ()
@@ -244,6 +254,8 @@ def listener_security(properties: ListenerProperties, protocol: SecurityProtocol
             token_options=token_options,
             signed_tokens=signed_tokens,
             max_reauth_ms=max_reauth_ms,
+            kerberos=_kerberos(properties) if GSSAPI in mechanisms else None,
+            kerberos_rules=_kerberos_rules(properties) if GSSAPI in mechanisms else DEFAULT_KERBEROS_RULES,
         )
     except ConfigError as problem:
         properties.refuse(table.SASL_ENABLED_MECHANISMS.name, str(problem))
@@ -274,6 +286,36 @@ def _principal_rules(properties: ListenerProperties) -> PrincipalRules:
         return PrincipalRules(text)
     except ConfigError as problem:
         properties.refuse(key, str(problem))
+
+
+def _kerberos_rules(properties: ListenerProperties) -> KerberosRules:
+    setting = table.SASL_KERBEROS_PRINCIPAL_TO_LOCAL_RULES
+    try:
+        texts: list[str] = properties.parsed(setting)
+        return KerberosRules(texts)
+    except ConfigError as problem:
+        properties.refuse(setting.name, str(problem))
+
+
+def _kerberos(properties: ListenerProperties) -> KerberosLogin:
+    """Return the principal of a listener, of whom its keytab has a key. Raises ConfigError."""
+    try:
+        load_gssapi()
+    except ConfigError as problem:
+        properties.refuse(table.SASL_ENABLED_MECHANISMS.name, str(problem))
+    found = properties.jaas_options(GSSAPI)
+    if found is None:
+        properties.refuse_missing_jaas(GSSAPI)
+    key, options = found
+    try:
+        login = kerberos_login(options)
+        if login.keytab is None or options.get("storeKey", "").lower() != "true":
+            raise ConfigError("a listener needs useKeyTab=true and storeKey=true")
+        # The principal of a keytab that has no key of it could let nobody in.
+        acceptor_credentials(login)
+    except ConfigError as problem:
+        properties.refuse(key, str(problem))
+    return login
 
 
 def _principal_builder(properties: ListenerProperties) -> PrincipalBuilder | None:

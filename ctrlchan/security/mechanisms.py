@@ -21,7 +21,12 @@ class MechanismError(Exception):
 
 
 class ClientMechanism(Protocol):
-    """One exchange of tokens. Both methods raise MechanismError."""
+    """One exchange of tokens. Both methods raise MechanismError.
+
+    ``is_over``: the broker needs no more after the token that was returned last, and says nothing more.
+    """
+
+    is_over: bool
 
     def begin(self) -> bytes:
         """Return the first token."""
@@ -44,6 +49,8 @@ def client_mechanism(sasl: SaslSettings, host: str) -> ClientMechanism:
 class _Plain:
     """``NUL username NUL password``."""
 
+    is_over = False
+
     def __init__(self, sasl: SaslSettings) -> None:
         self._sasl = sasl
 
@@ -56,6 +63,8 @@ class _Plain:
 
 class _Scram:
     """Two messages from each side."""
+
+    is_over = False
 
     def __init__(self, sasl: SaslSettings) -> None:
         # Imported here: SASL without SCRAM needs no hashes.
@@ -83,6 +92,8 @@ class _Scram:
 class _OAuthBearer:
     """The token of an identity provider. A broker that refuses it says why, and wants one byte more."""
 
+    is_over = False
+
     def __init__(self, sasl: SaslSettings) -> None:
         self._sasl = sasl
         self._refusal = ""
@@ -107,19 +118,22 @@ class _Gssapi:
     """Kerberos: a ticket for ``service/host``, and no security layer: TLS is for that."""
 
     def __init__(self, sasl: SaslSettings, host: str) -> None:
+        # Imported here: other mechanisms need no Kerberos.
+        from ctrlchan.security import kerberos
+
         try:
             import gssapi
         except ImportError:
-            raise MechanismError("GSSAPI needs a package: pip install gssapi") from None
+            raise MechanismError("GSSAPI needs a package: pip install 'ctrlchan[kerberos]'") from None
         self._problem: type[Exception] = gssapi.exceptions.GSSError
+        self._reason = kerberos.reason
+        self.is_over = False
+        login = kerberos.KerberosLogin(sasl.principal, sasl.keytab, sasl.ticket_cache)
         try:
-            name = None
-            if sasl.principal is not None:
-                name = gssapi.Name(sasl.principal, gssapi.NameType.user)
-            store = None if sasl.keytab is None else {"client_keytab": sasl.keytab}
-            credentials = None
-            if name is not None or store is not None:
-                credentials = gssapi.Credentials(name=name, usage="initiate", store=store)
+            credentials = kerberos.initiator_credentials(login)
+        except self._problem as problem:
+            raise MechanismError(f"no ticket for {login}: {self._reason(problem)}") from None
+        try:
             self._context: Any = gssapi.SecurityContext(
                 name=gssapi.Name(f"{sasl.service}@{host}", gssapi.NameType.hostbased_service),
                 creds=credentials,
@@ -127,28 +141,29 @@ class _Gssapi:
                 usage="initiate",
             )
         except self._problem as problem:
-            raise MechanismError(str(problem)) from None
-        self._is_over = False
+            raise MechanismError(self._reason(problem)) from None
+        # Else an error that comes with a token for the other side is raised one step later.
+        self._context.__DEFER_STEP_ERRORS__ = False
 
     def begin(self) -> bytes:
         return self._step(None)
 
     def proceed(self, challenge: bytes) -> bytes | None:
-        if self._is_over:
+        if self.is_over:
             return None
         if not self._context.complete:
             return self._step(challenge)
-        self._is_over = True
+        self.is_over = True
         try:
             layers = bytes(self._context.unwrap(challenge).message)
             if len(layers) != 4 or not layers[0] & 1:
                 raise MechanismError("the broker insists on a security layer of GSSAPI")
             return bytes(self._context.wrap(_NO_LAYER, False).message)
         except self._problem as problem:
-            raise MechanismError(str(problem)) from None
+            raise MechanismError(self._reason(problem)) from None
 
     def _step(self, challenge: bytes | None) -> bytes:
         try:
             return bytes(self._context.step(challenge) or b"")
         except self._problem as problem:
-            raise MechanismError(str(problem)) from None
+            raise MechanismError(self._reason(problem)) from None

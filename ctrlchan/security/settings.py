@@ -161,8 +161,9 @@ class SaslSettings:
     - ``tokens``: of OAUTHBEARER, where its tokens come from.
     - ``service`` ("kafka"): of GSSAPI, the first part of the brokers' principal
       (``sasl.kerberos.service.name``).
-    - ``principal``, ``keytab``: of GSSAPI, as in ``sasl.jaas.config``. Without them the tickets of the
-      process's own cache are used. Needs the package gssapi.
+    - ``principal``, ``keytab``: of GSSAPI, as in ``sasl.jaas.config``. Without a keytab tickets are used that
+      another program has got: those in ``ticket_cache``, or in the process's own cache. Needs the package
+      gssapi.
     - ``extensions``: of OAUTHBEARER, sent beside the token.
     - ``token``: of OAUTHBEARER, the one to send. It is taken from ``tokens`` before a connection is made.
 
@@ -177,6 +178,7 @@ class SaslSettings:
     service: str = "kafka"
     principal: str | None = None
     keytab: str | None = None
+    ticket_cache: str | None = None
     extensions: Mapping[str, str] = field(default_factory=dict, repr=False)
     token: str | None = field(default=None, repr=False)
 
@@ -189,6 +191,8 @@ class SaslSettings:
         elif self.mechanism == GSSAPI:
             if not self.service:
                 _refuse("service: it is empty")
+            if self.keytab is not None and not self.principal:
+                _refuse("keytab: it needs a principal")
         else:
             self._check_password()
         if self.tokenauth and not self.mechanism.startswith("SCRAM"):

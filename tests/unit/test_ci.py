@@ -13,7 +13,7 @@ import pytest
 
 ROOT: Final = Path(__file__).parents[2]
 #: What ``.ci/run`` would install where it is missing.
-PROGRAMS: Final = ("java", "javac", "mvn", "cc", "chromium", "chromedriver", "ip", "npm")
+PROGRAMS: Final = ("java", "javac", "mvn", "cc", "chromium", "chromedriver", "ip", "krb5-config", "npm")
 #: Writes how it was called, whether its folder has an environment, and how many files its home has.
 MAKE: Final = """#!/bin/sh
 echo "$*,$([ -e .venv ] && echo used || echo fresh),$(ls -A "$HOME" | wc -l | tr -d ' ')" >> "$CALLS"

@@ -37,7 +37,9 @@ class Credentials:
             return found
         if self.sasl.mechanism.startswith("SCRAM"):
             found.append("ctrlchan.security.scram_client")
-        return found if self.sasl.package is None else [*found, self.sasl.package]
+        if self.sasl.package is not None:
+            found += ["ctrlchan.security.kerberos", self.sasl.package]
+        return found
 
     def to_json(self) -> bytes:
         """Return them as the bytes that follow a CREDENTIALS command."""

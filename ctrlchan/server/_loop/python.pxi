@@ -67,8 +67,9 @@ cdef class TakenRequest:
         self._give(parts, DONE, mute_ms)
 
     def authenticated(self, parts, context, session_ms=None, bint can_renew=True):
-        """Send ``parts``; requests of the connection go their normal way from here on, with ``context``.
+        """Send ``parts``, if there are any; requests of the connection go their normal way from here on.
 
+        ``context``: their RequestContext.
         ``session_ms``: how long the session lasts, None for ever. ``can_renew``: whether the client knows that.
         """
         cdef Connection* c = self.connection
@@ -91,17 +92,20 @@ cdef class TakenRequest:
         c.context = <PyObject*>context
         Py_XDECREF(<PyObject*>previous)
         # From here on another thread may use the connection.
-        self._give(parts, AUTHENTICATED, 0)
+        self._give_if_any(parts, AUTHENTICATED)
 
     def refuse(self, parts):
         """Send ``parts`` after a pause, if there are any, and close the connection then."""
+        self._give_if_any(parts, REFUSE)
+
+    cdef _give_if_any(self, parts, Result result):
         if parts:
-            self._give(parts, REFUSE, 0)
+            self._give(parts, result, 0)
         else:
             self._check()
             self.ended = True
             with nogil:
-                give_answer(self.connection, REFUSE, NULL, 0)
+                give_answer(self.connection, result, NULL, 0)
 
     cdef _give(self, parts, Result result, int32_t mute_ms):
         cdef Answer answer

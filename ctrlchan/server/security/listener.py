@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from ctrlchan.security.listener_security import ListenerSecurity
+from ctrlchan.server.security.gssapi import Acceptor
 from ctrlchan.server.security.mechanisms import mechanisms
 from ctrlchan.server.security.oauthbearer import ValidateToken
 from ctrlchan.server.security.sasl_server import SaslListener, wall_clock_ms
@@ -42,5 +43,6 @@ def sasl_listener(
     elif security.token_options is not None:
         validate = UnsecuredTokens(security.token_options, wall_clock_ms)
         _LOG.warning("listener %s: OAUTHBEARER takes tokens that nobody has signed: only for tests", name)
-    made = mechanisms(security.mechanisms, security.users.get, find_credential, validate, tokens)
+    acceptor = None if security.kerberos is None else Acceptor(security.kerberos)
+    made = mechanisms(security.mechanisms, security.users.get, find_credential, validate, tokens, acceptor)
     return SaslListener(made, security.max_reauth_ms, close=close)

@@ -15,10 +15,11 @@ __all__ = [
     "Mechanism",
     "NewMechanism",
     "RefusedError",
+    "TryAgainError",
 ]
 
 #: In the order in which Kafka lists them: that of a java.util.HashSet.
-MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-512", "SCRAM-SHA-256", "OAUTHBEARER")
+MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-512", "GSSAPI", "SCRAM-SHA-256", "OAUTHBEARER")
 
 
 class AuthenticationFailed(ProtocolError):
@@ -36,8 +37,12 @@ class RefusedError(Exception):
 class InvalidCredentialsError(Exception):
     """The peer is not authenticated. The text is for the log alone (``SaslException``).
 
-    It holds nothing that the peer has sent, and no secret.
+    It holds no secret.
     """
+
+
+class TryAgainError(Exception):
+    """The peer is not authenticated, but may be the next time: it is disconnected without an answer."""
 
 
 class Mechanism(Protocol):
@@ -57,8 +62,11 @@ class Mechanism(Protocol):
     def by_token(self) -> bool:
         """Whether the credential is a delegation token."""
 
-    def receive(self, token: bytes) -> bytes:
-        """Return the answer to a token. Raises RefusedError, InvalidCredentialsError."""
+    def receive(self, token: bytes) -> bytes | None:
+        """Return the answer to a token, or None if the peer waits for none.
+
+        Raises RefusedError, InvalidCredentialsError, TryAgainError.
+        """
 
 
 #: Begins an exchange with a new peer.

@@ -7,6 +7,7 @@ from functools import partial
 
 from ctrlchan.errors import ConfigError
 from ctrlchan.security.scram import HASHES
+from ctrlchan.server.security.gssapi import Acceptor, Gssapi
 from ctrlchan.server.security.mechanism import NewMechanism
 from ctrlchan.server.security.oauthbearer import OAuthBearer, ValidateToken
 from ctrlchan.server.security.plain import FindPassword, Plain
@@ -23,11 +24,13 @@ def mechanisms(
     find_credential: Callable[[str, str], ScramCredential | None],
     validate_token: ValidateToken | None = None,
     tokens: TokenLogins | None = None,
+    acceptor: Acceptor | None = None,
 ) -> dict[str, NewMechanism]:
     """Return what begins an exchange, by the name of the mechanism. Raises ConfigError for an unknown one.
 
     ``find_password``: of users of PLAIN. ``find_credential``: (mechanism, user name) → credential for SCRAM.
     ``validate_token``: of OAUTHBEARER. ``tokens``: the delegation tokens with which users of SCRAM log in.
+    ``acceptor``: of GSSAPI.
     """
     found: dict[str, NewMechanism] = {}
     for name in names:
@@ -37,6 +40,8 @@ def mechanisms(
             found[name] = partial(Scram, name, partial(find_credential, name), tokens)
         elif name == "OAUTHBEARER" and validate_token is not None:
             found[name] = partial(OAuthBearer, validate_token)
+        elif name == "GSSAPI" and acceptor is not None:
+            found[name] = partial(Gssapi, acceptor)
         else:
             raise ConfigError(f"mechanism {name} is not served")
     return found

@@ -11,8 +11,11 @@ from ctrlchan.protocol import SecurityProtocol
 from ctrlchan.rate_limit import LogRateLimit
 from ctrlchan.security.der import MalformedName
 from ctrlchan.security.distinguished_names import java_name
+from ctrlchan.security.kerberos import default_realm
+from ctrlchan.security.kerberos_names import NoKerberosRule, parse_kerberos_name
 from ctrlchan.security.listener_security import ListenerSecurity
 from ctrlchan.security.principals import ANONYMOUS, Peer, Principal
+from ctrlchan.security.settings import GSSAPI
 from ctrlchan.text import printable
 
 __all__ = ["PeerNames"]
@@ -28,17 +31,24 @@ class PeerNames:
         self._protocol = protocol
         self._rules = security.principal_rules
         self._builder = security.principal_builder
+        self._kerberos_rules = security.kerberos_rules
+        self._realm = default_realm() if security.kerberos is not None else ""
         self._limit = LogRateLimit()
 
-    def name(self, subject: bytes, host: str, port: int, user: str | None = None) -> Principal | None:
+    def name(
+        self, subject: bytes, host: str, port: int, user: str | None = None, mechanism: str = ""
+    ) -> Principal | None:
         """Return the principal of a peer; None, with a line in the log, if he gets none.
 
-        ``subject``: the name in his certificate (DER), or nothing. ``user``: of SASL.
+        ``subject``: the name in his certificate (DER), or nothing. ``user``: of SASL; with the ``mechanism``
+        GSSAPI the name of a Kerberos principal.
         """
-        if self._builder is None and user is not None:
+        if self._builder is None and user is not None and mechanism != GSSAPI:
             return Principal.user(user)
         certificate_name = None
         try:
+            if self._builder is None and user is not None:
+                return self._of_kerberos(user)
             if subject:
                 certificate_name = java_name(subject)
             if self._builder is not None:
@@ -63,6 +73,12 @@ class PeerNames:
                 host, port, self._listener, what, reason, suffix,
             )  # fmt: skip
         return None
+
+    def _of_kerberos(self, user: str) -> Principal:
+        try:
+            return Principal.user(self._kerberos_rules.user_of(parse_kerberos_name(user), self._realm))
+        except (ValueError, NoKerberosRule) as problem:
+            raise _NoPrincipal(f"the Kerberos principal {printable(user)}: {problem}") from None
 
     def _build(self, peer: Peer) -> Principal:
         assert self._builder is not None

@@ -4,6 +4,7 @@
 
     [ApiVersions] ──► SaslHandshake v1 ──► SaslAuthenticate v0-2, as many as the mechanism needs ──► done
                  └──► SaslHandshake v0 ──► the mechanism's tokens without a header               ──► done
+    a token of GSSAPI without a header ──► more of them (clients of Kafka 0.9)                    ──► done
 
     done ──► SaslHandshake, of the same mechanism ──► as above, of the same principal ──► done (KIP-368)
 
@@ -25,6 +26,7 @@ from ctrlchan._codec import decode_request_header, encode_response_header
 from ctrlchan.errors import DecodeError, ErrorCode, ProtocolError
 from ctrlchan.field_reader import FieldReader, compact
 from ctrlchan.security.principals import ANONYMOUS, Principal
+from ctrlchan.security.settings import GSSAPI
 from ctrlchan.server.api import Buffers
 from ctrlchan.server.api_names import api_name
 from ctrlchan.server.apis.api_versions import is_software
@@ -35,6 +37,7 @@ from ctrlchan.server.security.mechanism import (
     Mechanism,
     NewMechanism,
     RefusedError,
+    TryAgainError,
 )
 
 __all__ = ["SaslListener", "SaslServer", "wall_clock_ms"]
@@ -55,6 +58,8 @@ _NAME_IN_LOG: Final = 60
 #: Bytes of a request between two tokens that is answered. Reading a large one keeps a handler thread for
 #: seconds, and nobody has to authenticate himself for it.
 _MOST_ANSWERED: Final = 1024
+#: So begins the first token of GSSAPI (RFC 2743, 3.1), and no request: there is no API of such a number.
+_TOKEN_BEGIN: Final = b"\x60"
 #: Of a response; the API and its version tell how long a session lasts.
 _MAX_INT64: Final = 2**63 - 1
 
@@ -108,26 +113,34 @@ class SaslListener:
 
 
 class _State(Enum):
-    HANDSHAKE_OR_VERSIONS = 1
-    HANDSHAKE = 2
-    AUTHENTICATE = 3
-    DONE = 4
+    #: As HANDSHAKE_OR_VERSIONS, or a token of GSSAPI.
+    FIRST = 1
+    HANDSHAKE_OR_VERSIONS = 2
+    HANDSHAKE = 3
+    AUTHENTICATE = 4
+    DONE = 5
     #: The next frame is the one that begins to renew the session.
-    RENEW = 5
+    RENEW = 6
     #: The session was begun with another mechanism: the next frame fails, as in Kafka.
-    OTHER_MECHANISM = 6
-    FAILED = 7
+    OTHER_MECHANISM = 7
+    FAILED = 8
+
+
+_BEFORE_MECHANISM: Final = (_State.FIRST, _State.HANDSHAKE_OR_VERSIONS, _State.HANDSHAKE, _State.RENEW)
+
+
+def _user(name: str, mechanism: str) -> Principal:
+    return Principal.user(name)
 
 
 class SaslServer:
     """Authenticates the peer of one connection, and again when it renews its session.
 
-    ``receive`` is called by one thread at a time. ``build``: user name → principal; None: he is refused.
+    ``receive`` is called by one thread at a time. ``build``: user name, mechanism → principal; None: he is
+    refused.
     """
 
-    def __init__(
-        self, listener: SaslListener, build: Callable[[str], Principal | None] = Principal.user
-    ) -> None:
+    def __init__(self, listener: SaslListener, build: Callable[[str, str], Principal | None] = _user) -> None:
         self.principal = ANONYMOUS
         #: Whether the peer has logged in with a delegation token.
         self.by_token = False
@@ -137,7 +150,7 @@ class SaslServer:
         #: Whether the client knows how long the session lasts.
         self.can_renew = False
         self._listener = listener
-        self._state = _State.HANDSHAKE_OR_VERSIONS
+        self._state = _State.FIRST
         self._name = ""
         self._former_name = ""
         self._exchange: Mechanism | None = None
@@ -158,9 +171,17 @@ class SaslServer:
         self.can_renew = self._has_headers = False
 
     def receive(self, frame: memoryview) -> Buffers | None:
-        """Return the answer, or None for ApiVersions, which the server's own handler answers."""
+        """Return the answer, without a part if the peer waits for none.
+
+        None: the frame is ApiVersions, which the server's own handler answers.
+        """
         try:
-            if self._state in (_State.HANDSHAKE_OR_VERSIONS, _State.HANDSHAKE, _State.RENEW):
+            if self._state is _State.FIRST:
+                if frame[:1].tobytes() == _TOKEN_BEGIN:
+                    self._begin_without_handshake()
+                else:
+                    self._state = _State.HANDSHAKE_OR_VERSIONS
+            if self._state in _BEFORE_MECHANISM:
                 return self._handshake(frame)
             if self._state is _State.OTHER_MECHANISM:
                 raise AuthenticationFailed(
@@ -182,6 +203,14 @@ class SaslServer:
         self._state, self._exchange = _State.FAILED, None
 
     # -- SaslHandshake
+
+    def _begin_without_handshake(self) -> None:
+        """Begin an exchange of GSSAPI, as clients of Kafka 0.9 do. Raises AuthenticationFailed."""
+        if GSSAPI not in self._listener.mechanisms:
+            raise AuthenticationFailed("a token of GSSAPI in place of a request: GSSAPI is not enabled")
+        self._name = GSSAPI
+        self._exchange = self._listener.mechanisms[GSSAPI]()
+        self._state = _State.AUTHENTICATE
 
     def _handshake(self, frame: memoryview) -> Buffers | None:
         key, version = _key_and_version(frame)
@@ -234,13 +263,14 @@ class SaslServer:
             return head, _authenticate_body(version, ErrorCode.SASL_AUTHENTICATION_FAILED, text, b"", 0)
 
         answer = self._evaluate(token, refused)
-        return head, _authenticate_body(version, ErrorCode.NONE, None, answer, self.session_ms or 0)
+        return head, _authenticate_body(version, ErrorCode.NONE, None, answer or b"", self.session_ms or 0)
 
     def _token(self, token: bytes) -> Buffers:
         # Without a header there is no place for an error.
-        return (self._evaluate(token, lambda _: ()),)
+        answer = self._evaluate(token, lambda _: ())
+        return () if answer is None else (answer,)
 
-    def _evaluate(self, token: bytes, refused: Callable[[str], Buffers]) -> bytes:
+    def _evaluate(self, token: bytes, refused: Callable[[str], Buffers]) -> bytes | None:
         """Return the mechanism's answer to a token. ``refused``: text → the answer to a peer that is refused.
 
         Raises AuthenticationFailed.
@@ -261,10 +291,12 @@ class SaslServer:
                 f"credentials with SASL mechanism {self._name}"
             )
             raise AuthenticationFailed(f"{self._name}: {invalid}", refused(text)) from None
+        except TryAgainError as problem:
+            raise AuthenticationFailed(f"{self._name}: {problem}") from None
         return answer
 
     def _complete(self, exchange: Mechanism) -> None:
-        principal = self._build(exchange.username)
+        principal = self._build(exchange.username, self._name)
         if principal is None:
             raise InvalidCredentialsError("there is no principal for the user")
         if self.renews and principal != self.principal:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import socket
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +18,8 @@ from ctrlchan.config.names import names_without_effect
 from ctrlchan.errors import ConfigError
 from ctrlchan.launch.embedded import EmbeddedBroker
 from ctrlchan.protocol import SecurityProtocol
+from ctrlchan.security.kerberos import KerberosLogin
+from ctrlchan.security.kerberos_names import KerberosRules
 from ctrlchan.server.security.listener import sasl_listener
 from tests.kafka.waiting import wait_until
 from tests.kafka.wire import exchange, receive_frame, send_frame
@@ -195,8 +199,98 @@ def test_unsigned_tokens_need_a_login_module_and_are_announced(caplog: pytest.Lo
 
 
 def test_mechanisms_that_are_not_served() -> None:
-    with pytest.raises(ConfigError, match=r"sasl\.enabled\.mechanisms: GSSAPI is not PLAIN"):
-        security({"sasl.enabled.mechanisms": "PLAIN,GSSAPI"})
+    with pytest.raises(ConfigError, match=r"sasl\.enabled\.mechanisms: DIGEST-MD5 is not PLAIN"):
+        security({"sasl.enabled.mechanisms": "PLAIN,DIGEST-MD5"})
+
+
+# -- GSSAPI; tests/acceptance/test_kerberos.py has its keytabs
+
+KRB5 = "com.sun.security.auth.module.Krb5LoginModule required"
+
+
+class KeytabError(Exception):
+    min_code = 1
+
+    def get_all_statuses(self, code: int, is_major: bool) -> list[str]:
+        return ["Key table file not found"]
+
+
+@pytest.fixture
+def gssapi(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package that finds keys in the file /keytab alone."""
+
+    def credentials(**given: Any) -> str:
+        if given["store"] != {"keytab": "/keytab"}:
+            raise KeytabError
+        return "keys"
+
+    package = SimpleNamespace(
+        exceptions=SimpleNamespace(GSSError=KeytabError),
+        Name=lambda *text: text,
+        NameType=SimpleNamespace(kerberos_principal=1),
+        MechType=SimpleNamespace(kerberos=2),
+        Credentials=credentials,
+    )
+    monkeypatch.setitem(sys.modules, "gssapi", package)
+
+
+@pytest.mark.usefixtures("gssapi")
+def test_the_login_of_a_listener() -> None:
+    options = 'useKeyTab=true storeKey=true keyTab="/keytab" principal="kafka/h@R"'
+    found = security(
+        {
+            "sasl.enabled.mechanisms": "GSSAPI",
+            "listener.name.clients.gssapi.sasl.jaas.config": f"{KRB5} {options};",
+            "listener.name.clients.sasl.kerberos.principal.to.local.rules": "RULE:[1:$1]/L, DEFAULT",
+            "sasl.kerberos.principal.to.local.rules": "nonsense",
+        }
+    )
+    assert found.kerberos == KerberosLogin("kafka/h@R", "/keytab")
+    assert found.kerberos_rules == KerberosRules(["RULE:[1:$1]/L", "DEFAULT"])
+    # The mechanism of a listener that names none.
+    assert security({"sasl.enabled.mechanisms": "GSSAPI", "sasl.jaas.config": f"{KRB5} {options};"}).kerberos
+
+
+JAAS_KEY = r"gssapi\.sasl\.jaas\.config"
+
+
+@pytest.mark.usefixtures("gssapi")
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (None, rf"{JAAS_KEY}: it is missing, and GSSAPI needs it or an entry"),
+        ("useTicketCache=true", rf"{JAAS_KEY}: a listener needs useKeyTab=true and storeKey=true"),
+        ('useKeyTab=true keyTab="/keytab" principal="a"', rf"{JAAS_KEY}: a listener needs .*storeKey=true"),
+        ('useKeyTab=true storeKey=true keyTab="/keytab"', rf"{JAAS_KEY}: useKeyTab needs .*principal"),
+        (
+            'useKeyTab=true storeKey=true keyTab="/other" principal="a"',
+            rf"{JAAS_KEY}: the keytab /other has no key of a that can be used: Key table file not found",
+        ),
+    ],
+)
+def test_a_login_that_cannot_work(options: str | None, problem: str) -> None:
+    own = {} if options is None else {"gssapi.sasl.jaas.config": f"{KRB5} {options};"}
+    with pytest.raises(ConfigError, match=problem):
+        security({"sasl.enabled.mechanisms": "GSSAPI"} | own)
+
+
+@pytest.mark.usefixtures("gssapi")
+def test_rules_that_cannot_be_used() -> None:
+    options = 'useKeyTab=true storeKey=true keyTab="/keytab" principal="a"'
+    with pytest.raises(ConfigError, match=r"to\.local\.rules: 'default' is neither DEFAULT nor RULE"):
+        security(
+            {
+                "sasl.enabled.mechanisms": "GSSAPI",
+                "gssapi.sasl.jaas.config": f"{KRB5} {options};",
+                "sasl.kerberos.principal.to.local.rules": "default",
+            }
+        )
+
+
+def test_gssapi_without_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gssapi", None)
+    with pytest.raises(ConfigError, match=r"mechanisms: GSSAPI needs a package: pip install 'ctrlchan\[ker"):
+        security({"sasl.enabled.mechanisms": "GSSAPI"})
 
 
 def test_brokers_take_these_settings() -> None:

@@ -214,7 +214,7 @@ def test_an_error_has_file_line_and_key(tmp_path: Path, key: str, value: str, me
     ("key", "value", "message"),
     [
         ("ssl.client.auth", "maybe", "is not none"),
-        ("sasl.enabled.mechanisms", "GSSAPI", "GSSAPI is not PLAIN"),
+        ("sasl.enabled.mechanisms", "DIGEST-MD5", "DIGEST-MD5 is not PLAIN"),
     ],
 )
 def test_an_error_of_a_listener_has_its_key(key: str, value: str, message: str) -> None:

@@ -22,6 +22,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from ctrlchan.errors import ConfigError
+from ctrlchan.security.kerberos import KerberosLogin
 from ctrlchan.security.listener_security import ClientAuth, ListenerSecurity
 from ctrlchan.security.principal_rules import PrincipalRules
 from ctrlchan.security.settings import TlsSettings
@@ -394,8 +395,12 @@ def test_settings_that_cannot_work(authority: Authority) -> None:
             local_server(endpoint, listener_security={endpoint.listener: security}),
         ):
             pass
-    with pytest.raises(ConfigError, match="mechanisms: 'GSSAPI'"):
-        ListenerSecurity(mechanisms=("GSSAPI",))
+    with pytest.raises(ConfigError, match="mechanisms: 'DIGEST-MD5'"):
+        ListenerSecurity(mechanisms=("DIGEST-MD5",))
+    with pytest.raises(ConfigError, match="kerberos: a listener needs a principal and its keytab"):
+        ListenerSecurity(mechanisms=("GSSAPI",), kerberos=KerberosLogin("a@R"))
+    with pytest.raises(ConfigError, match=r"GSSAPI needs a login module \(gssapi\.sasl\.jaas\.config\)"):
+        ListenerSecurity(mechanisms=("GSSAPI",)).check("CLIENTS", SecurityProtocol.SASL_PLAINTEXT)
     with pytest.raises(ConfigError, match="client_auth"):
         ListenerSecurity(client_auth="maybe")  # type: ignore[arg-type]
     assert PASSWORD not in repr(ListenerSecurity(mechanisms=MECHANISMS, users=USERS))

@@ -44,7 +44,8 @@ ALICE = b"\0alice\0alice-secret"
 def test_plain(version: int | None, user: str) -> None:
     client = Client(version)
     answer = client.handshake("PLAIN")
-    assert (answer.error_code, answer.mechanisms) == (KioError.none, MECHANISMS)
+    # Without GSSAPI, which is not enabled.
+    assert (answer.error_code, answer.mechanisms) == (KioError.none, (*MECHANISMS[:2], *MECHANISMS[3:]))
     assert client.token(f"\0{user}\0{USERS[user]}".encode()) == b""
     assert client.server.done
     assert client.server.principal == Principal.user(user)
@@ -72,7 +73,7 @@ def test_oauthbearer(version: int | None) -> None:
 def test_mechanisms_are_listed_in_the_order_of_a_java_set() -> None:
     names = [*ALL, "GSSAPI"]
     order = java_map_order(np.arange(len(names)), string_hashes(names))
-    assert tuple(names[place] for place in order if names[place] != "GSSAPI") == MECHANISMS
+    assert tuple(names[place] for place in order) == MECHANISMS
     with pytest.raises(ConfigError, match="mechanism DIGEST-MD5 is not served"):
         mechanisms(["DIGEST-MD5"], USERS.get, lambda *_: None)
 

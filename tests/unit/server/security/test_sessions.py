@@ -1,7 +1,7 @@
 """SASL on a processor: nothing passes before authentication, sessions end and are renewed.
 
 The clock is simulated. With ``test_sasl_server.py`` the twins of Kafka's SaslAuthenticatorTest. Left out:
-what is about Kafka's own client, logins and callback handlers, changed credentials of a login, and GSSAPI.
+what is about Kafka's own client, logins and callback handlers, and changed credentials of a login.
 """
 
 from __future__ import annotations

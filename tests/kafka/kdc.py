@@ -1,0 +1,94 @@
+"""A KDC for tests: Kafka's MiniKdc, on a free port of this machine, with all its principals in one keytab.
+
+with Kdc(folder, ["kafka/localhost", "alice"]) as kdc:
+    kdc.keytab                  # has the keys of kafka/localhost@EXAMPLE.COM and alice@EXAMPLE.COM
+    os.environ | kdc.environment        # for C's Kerberos and for Java
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+from tests.kafka.jars import SHORT_LIVED, Report, fetched_jars, java_command, report_on_stderr
+from tests.kafka.processes import Child, Reaper
+from tests.kafka.waiting import wait_until
+
+__all__ = ["REALM", "Kdc", "login_module"]
+
+REALM: Final = "EXAMPLE.COM"
+_POM: Final = Path(__file__).with_name("kdc.pom.xml")
+_MAIN: Final = "kafka.security.minikdc.MiniKdc"
+#: It reads its krb5.conf again by a class of Java's own.
+_EXPORTS: Final = "--add-exports=java.security.jgss/sun.security.krb5=ALL-UNNAMED"
+
+
+class Kdc:
+    """A context manager. Its files go to `folder`.
+
+    ``principals``: names without the realm; the first one is that of clients that name none. Raises
+    KafkaUnavailableError where Java or Maven is missing.
+    """
+
+    def __init__(self, folder: Path, principals: Sequence[str], report: Report = report_on_stderr) -> None:
+        self.keytab = str(folder / "all.keytab")
+        self._folder = folder
+        self._reaper = Reaper()
+        settings = folder / "minikdc.properties"
+        settings.write_text("kdc.bind.address=localhost\n")
+        jars = fetched_jars(_POM, "kdc-jars", "a KDC for tests (25 MB)", report)
+        command = java_command(
+            _MAIN,
+            *(str(folder), str(settings), self.keytab, *principals),
+            jars=jars,
+            options=(*SHORT_LIVED, _EXPORTS, "-Xmx128m"),
+        )
+        self._child = Child("the KDC", command, folder / "kdc.log", self._reaper)
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """What a program needs to use the KDC: its ``krb5.conf``, and no tickets of this machine's user.
+
+        A client of C's library that names no keytab is the first principal.
+        """
+        file = self._folder / "krb5.conf"
+        return {
+            "KRB5_CONFIG": str(file),
+            "KRB5_CLIENT_KTNAME": self.keytab,
+            "KRB5CCNAME": f"FILE:{self._folder / 'tickets'}",
+            "KRB5RCACHENAME": f"file2:{self._folder / 'replays'}",
+            "JAVA_TOOL_OPTIONS": f"-Djava.security.krb5.conf={file}",
+        }
+
+    def __enter__(self) -> Kdc:
+        log = self._folder / "kdc.log"
+
+        def runs() -> bool:
+            self._child.check_alive()
+            return "Standalone MiniKdc Running" in log.read_text()
+
+        try:
+            wait_until(runs, timeout=180, what="the KDC")
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the KDC."""
+        self._child.kill()
+        self._reaper.close()
+
+
+def login_module(keytab: str, principal: str, **options: str) -> str:
+    """Return a value of ``sasl.jaas.config`` that logs in with a keytab."""
+    words = {"useKeyTab": "true", "storeKey": "true", "keyTab": keytab, "principal": f"{principal}@{REALM}"}
+    text = " ".join(f'{name}="{value}"' for name, value in (words | options).items())
+    return f"com.sun.security.auth.module.Krb5LoginModule required {text};"
