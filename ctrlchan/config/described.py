@@ -59,9 +59,15 @@ class DescribedConfig(NamedTuple):
         return self.type in (ConfigType.UNKNOWN, ConfigType.PASSWORD)
 
 
-#: Defaults of the broker configs that have one.
+#: Defaults of the broker configs that have one, also of those that are shown only where they are set.
 _DEFAULTS = Configs(
-    {row.name: row.default for row in BROKERS.values() if row.default is not None}, ConfigSource.DEFAULT
+    {
+        row.name: row.default
+        for rows in (CONTROLLERS, UNSHOWN, SECURITY, BROKERS)
+        for row in rows.values()
+        if row.default is not None
+    },
+    ConfigSource.DEFAULT,
 )
 #: Broker config -> those that are set in its place, in order.
 _ALTERNATIVES: Mapping[str, tuple[str, ...]] = {

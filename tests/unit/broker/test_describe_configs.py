@@ -163,6 +163,21 @@ def test_values_in_longer_units_stand_behind_those_in_milliseconds() -> None:
     assert (flush.value, flush.synonyms) == ("9", (("flush.ms", "9", ConfigSource.TOPIC),))
 
 
+def test_the_default_stands_behind_a_setting_of_a_listener() -> None:
+    """DynamicBrokerReconfigurationTest.testConfigDescribeUsingAdminClient."""
+    own, every = "listener.name.external.ssl.keystore.type", "ssl.keystore.type"
+    described = {
+        config.name: config.synonyms for config in broker_configs({own: "PEM", every: "PKCS12"}, {own: "JKS"})
+    }
+    behind = ((every, "PKCS12", ConfigSource.STATIC_BROKER), (every, "JKS", ConfigSource.DEFAULT))
+    assert described[every] == behind
+    assert described[own] == (
+        (own, "JKS", ConfigSource.DYNAMIC_BROKER),
+        (own, "PEM", ConfigSource.STATIC_BROKER),
+        *behind,
+    )
+
+
 def test_settings_of_groups_are_shown() -> None:
     configs = {one.name: one for one in broker_configs({"group.max.size": "3"})}
     assert (configs["group.max.size"].value, configs["group.max.size"].read_only) == ("3", True)
