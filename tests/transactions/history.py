@@ -286,7 +286,8 @@ class History:
                 seen = [value for value, _ in transaction.sent.get(partition, ()) if value in values]
                 assert not seen, f"{seen} of {transaction} are seen"
         whole = self._read(partition, committed=False)
-        if whole is not None and whole.high_watermark >= end:
+        # The high watermark of a new leader may be lower: a marker that the former one knew is above it.
+        if whole is not None and whole.high_watermark >= view.high_watermark:
             left = unfinished(whole.batches, end)
             assert not left, f"{left} are below the last stable offset {end}, and no marker ends them"
         return view.visible
