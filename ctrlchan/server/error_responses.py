@@ -81,7 +81,8 @@ def _answer(entity: Any, asked: Any, error: KioError, text: str | None, *, is_pa
             entries: Iterable[Any] = ()
             if field.nested.__name__ == _OF_USER:
                 # One for each user, whether credentials were to be deleted, changed, or both.
-                entries = sorted({one.name for one in (*asked.deletions, *asked.upsertions)})
+                changes = () if asked is None else (*asked.deletions, *asked.upsertions)
+                entries = sorted({one.name for one in changes})
             elif _is_flat(field.nested):
                 entries = named_partitions(asked)
             elif _has_error(field.nested) or field.nested.__name__ in _REPEATED:
