@@ -6,7 +6,6 @@ status is 0 if every suite succeeded.
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -37,9 +36,7 @@ SUITES: Final = {
 }
 #: So many suites run at a time. Each uses less than half a core: it waits for elections, for sessions of
 #: ZooKeeper that expire, for processes that start and end.
-SIDE_BY_SIDE: Final = 5
-#: The first suite is the longest by far, and waits for nobody: the others take what it leaves of the machine.
-NICENESS_OF_OTHERS: Final = 3
+SIDE_BY_SIDE: Final = 4
 #: The module that runs before a suite: the others need no archive of Spark's classes, and wait for none.
 BEFORE: Final = {"spark": "tests.spark.class_archive"}
 _PRINTING: Final = threading.Lock()
@@ -107,9 +104,6 @@ class _Suite(threading.Thread):
         self.process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
         )
-        if self.name != next(iter(SUITES)):
-            niceness = os.getpriority(os.PRIO_PROCESS, 0) + NICENESS_OF_OTHERS
-            os.setpriority(os.PRIO_PROCESS, self.process.pid, niceness)
         return self.process
 
     def _print(self, process: subprocess.Popen[str]) -> None:
