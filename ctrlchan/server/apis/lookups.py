@@ -14,7 +14,7 @@ from ctrlchan.state.topic_table import name_list
 from ctrlchan.topic_names import ZERO_ID
 
 if TYPE_CHECKING:
-    from ctrlchan._codec import Brokers, Int32, UInt8
+    from ctrlchan._codec import Brokers, Int32
 
 __all__ = ["NO_CONTROLLER", "MetadataLookups", "MetadataView", "Node"]
 
@@ -38,8 +38,6 @@ class MetadataView(NamedTuple):
     Partitions of topic i are ``starts[i]:starts[i + 1]`` of the columns.
     """
 
-    names: StringColumn
-    topic_ids: UInt8  # [n, 16]
     starts: Int32
     partition: Int32
     leader: Int32
@@ -142,27 +140,24 @@ class MetadataLookups:
         texts = self._texts[1]
         return [texts[row] for row in topic_rows.tolist()]
 
-    def _names(self, topic_rows: Int32) -> StringColumn:
-        """Return the names of topics as they are: bytes, which nobody changes."""
+    def encoded_names_of(self, topic_rows: Int32) -> StringColumn:
+        """Return the names of topics in UTF-8; nobody changes their bytes."""
         names = self.state.topics.names
+        if (names.data >= _NOT_ASCII).any():
+            # What is not UTF-8 is replaced.
+            return StringColumn.from_strings(self.names_of(topic_rows))
         return StringColumn(names.starts[topic_rows], names.lengths[topic_rows], names.data)
 
     def view(self, topic_rows: Int32, listener: str) -> MetadataView:
         """Return a copy of what Metadata needs of these topics, for a client of `listener`."""
         state = self.state
         columns = state.partitions
-        names = self._names(topic_rows)
-        if (names.data >= _NOT_ASCII).any():
-            # What is not UTF-8 is replaced.
-            names = StringColumn.from_strings(self.names_of(topic_rows))
         first = np.searchsorted(columns.topic_row, topic_rows, "left")
         counts = np.searchsorted(columns.topic_row, topic_rows, "right") - first
         ends = np.cumsum(counts)
         rows = np.repeat(first - (ends - counts), counts) + np.arange(int(counts.sum()))
         assert columns.offline is not None
         return MetadataView(
-            names=names,
-            topic_ids=state.topics.ids[topic_rows],
             starts=np.concatenate(((0,), ends)).astype(np.int32),
             partition=columns.partition[rows],
             leader=columns.leader[rows],

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
 from functools import partial
-from itertools import compress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
@@ -175,14 +174,12 @@ def _look_up(
         operations = partial(request.access.operations, ResourceType.TOPIC)
     if asked is None:
         rows = core.metadata.topic_rows()
-        texts = None
-        if request.access.is_restricted or body.asks_topic_operations:
-            texts = core.metadata.names_of(rows)
-        if texts is not None and request.access.is_restricted:
-            seen = np.fromiter(map(described.__contains__, texts), np.bool_, len(texts))
-            rows, texts = rows[seen], [*compress(texts, seen)]
+        if request.access.is_restricted:
+            names = core.metadata.names_of(rows)
+            rows = rows[np.fromiter(map(described.__contains__, names), np.bool_, len(names))]
         view = core.metadata.view(rows, listener)
-        topics = _all_topics(core.metadata, rows, view, texts if body.asks_topic_operations else None)
+        texts = core.metadata.names_of(rows) if body.asks_topic_operations else None
+        topics = _all_topics(core.metadata, rows, view, texts)
     elif error:
         view = core.metadata.view(_NO_ROWS, listener)
         topics = _topics([(error, name or "", topic_id) for topic_id, name in asked], [], [], view)
@@ -212,8 +209,8 @@ def _all_topics(
     internal = [row for name in INTERNAL_TOPICS if (row := metadata.row_of(name)) is not None]
     return _Topics(
         np.zeros(len(rows), np.int16),
-        view.names,
-        view.topic_ids,
+        metadata.encoded_names_of(rows),
+        metadata.state.topics.ids[rows],
         np.isin(rows, internal).astype(np.uint8),
         view.starts,
         texts,
@@ -226,6 +223,9 @@ def _topics(
     """Return the columns of topics that were looked up one by one. Those of the view are ``found``."""
     topics = [*unknown, *found, *absent]
     errors, texts, ids = zip(*topics, strict=True) if topics else ((), (), ())
+    starts = np.full(len(topics) + 1, view.starts[-1], np.int32)
+    starts[: len(unknown)] = 0
+    starts[len(unknown) : len(unknown) + len(view.starts)] = view.starts
     return _Topics(
         np.array(errors, np.int16),
         StringColumn.from_strings(texts),
@@ -237,7 +237,7 @@ def _topics(
             ],
             np.uint8,
         ),
-        np.pad(view.starts, (len(unknown), len(absent)), "edge"),
+        starts,
         texts,
     )
 
