@@ -96,14 +96,18 @@ bench: $(ALL_TESTS)  ## measure codec and channel beside their peers; writes ben
 
 ext: $(RUN)  ## compile the extensions that have changed, in place
 
+# Compiles the extensions of a copy of the sources in build/$(1), with the variable $(2) set.
+define build_copy
+@mkdir -p build/$(1)
+@tar cf - --exclude='*.so' --exclude=__pycache__ --exclude='*.egg-info' ctrlchan tests bench docs tools .ci *.md pyproject.toml \
+  setup.py Makefile LICENSE | tar xf - -C build/$(1)
+@cd build/$(1) && $(2)=1 $(CURDIR)/$(BIN)/python setup.py -q build_ext --inplace > build.log 2>&1 || { cat build.log; exit 1; }
+endef
+
 # In a copy of the sources: the tests, and all processes that they start, import the build that lies beside them.
 debug: $(ALL_TESTS)  ## build the extensions with checks of bounds and locks, and run their tests on them
 	@echo "compiling the extensions with checks (four minutes of processor time)"
-	@mkdir -p build/debug
-	@tar cf - --exclude='*.so' --exclude=__pycache__ --exclude='*.egg-info' ctrlchan tests bench docs tools .ci *.md pyproject.toml \
-	  setup.py Makefile LICENSE | tar xf - -C build/debug
-	@cd build/debug && CTRLCHAN_DEBUG=1 $(CURDIR)/$(BIN)/python setup.py -q build_ext --inplace > build.log 2>&1 \
-	  || { cat build.log; exit 1; }
+	$(call build_copy,debug,CTRLCHAN_DEBUG)
 	@# Kafka's jars, and what is compiled against them, are the same for the copy.
 	@mkdir -p build/debug/build; for one in kafka-jars kafka-classes; do mkdir -p build/$$one; \
 	  [ -e build/debug/build/$$one ] || ln -s $(CURDIR)/build/$$one build/debug/build/$$one; done
@@ -113,11 +117,8 @@ debug: $(ALL_TESTS)  ## build the extensions with checks of bounds and locks, an
 	  $(patsubst %,--ignore=%,$(WITHOUT_EXTENSIONS))
 
 coverage: $(ALL_TESTS)  ## count in a copy which lines of the Cython sources the tests of the data plane run (needs gcov)
-	@rm -rf build/coverage && mkdir -p build/coverage
-	@tar cf - --exclude='*.so' --exclude=__pycache__ --exclude='*.egg-info' ctrlchan tests bench docs tools .ci *.md pyproject.toml \
-	  setup.py Makefile LICENSE | tar xf - -C build/coverage
-	@cd build/coverage && CTRLCHAN_COVERAGE=1 $(CURDIR)/$(BIN)/python setup.py -q build_ext --inplace > build.log 2>&1 \
-	  || { cat build.log; exit 1; }
+	@rm -rf build/coverage
+	$(call build_copy,coverage,CTRLCHAN_COVERAGE)
 	cd build/coverage && PYTHONPATH="$$PWD" $(CURDIR)/$(BIN)/python -m pytest -q -n 2 --dist loadfile $(COVERED)
 	@cd build/coverage && $(CURDIR)/$(BIN)/python tools/coverage.py
 
@@ -127,11 +128,7 @@ coverage: $(ALL_TESTS)  ## count in a copy which lines of the Cython sources the
 # Tests compare memory and descriptors with those before (tests/unit/server/test_hostile_peers.py).
 sanitize: $(RUN) $(VENV)/.check  ## build the extensions with gcc's sanitizers; run tests of codec, channel, server with TLS and SASL, logs
 	@echo "compiling the extensions with sanitizers (ten minutes of processor time, once)"
-	@mkdir -p build/sanitize
-	@tar cf - --exclude='*.so' --exclude=__pycache__ --exclude='*.egg-info' ctrlchan tests bench docs tools .ci *.md pyproject.toml \
-	  setup.py Makefile LICENSE | tar xf - -C build/sanitize
-	@cd build/sanitize && CTRLCHAN_SANITIZE=1 $(CURDIR)/$(BIN)/python setup.py -q build_ext --inplace > build.log 2>&1 \
-	  || { cat build.log; exit 1; }
+	$(call build_copy,sanitize,CTRLCHAN_SANITIZE)
 	cd build/sanitize && PYTHONPATH="$$PWD" \
 	  LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" PYTHONMALLOC=malloc \
 	  ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1 \
