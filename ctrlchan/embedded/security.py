@@ -16,7 +16,7 @@ from typing import Any, Final
 from ctrlchan.config import table
 from ctrlchan.embedded.certificates import Certificates
 from ctrlchan.errors import ConfigError
-from ctrlchan.security.settings import MECHANISMS
+from ctrlchan.security.settings import PASSWORD_MECHANISMS
 
 __all__ = ["CLIENTS", "ClusterSecurity"]
 
@@ -95,8 +95,8 @@ class ClusterSecurity:
                 prefix + table.SSL_CLIENT_AUTH.name: "none" if self.has_sasl else "required",
             }
         if self.has_sasl:
-            found[prefix + table.SASL_ENABLED_MECHANISMS.name] = ",".join(MECHANISMS)
-            for mechanism in MECHANISMS:
+            found[prefix + table.SASL_ENABLED_MECHANISMS.name] = ",".join(PASSWORD_MECHANISMS)
+            for mechanism in PASSWORD_MECHANISMS:
                 options = self.users.items() if mechanism == "PLAIN" else ()
                 found[f"{prefix}{mechanism.lower()}.{table.SASL_JAAS_CONFIG}"] = _jaas(
                     mechanism, {f"user_{name}": password for name, password in options}
@@ -119,8 +119,8 @@ class ClusterSecurity:
         """Return the settings of a client library for a user; see ``EmbeddedCluster.client_settings``."""
         if client not in CLIENTS:
             raise ConfigError(f"client: {client!r} is not {', '.join(CLIENTS)}")
-        if mechanism not in MECHANISMS:
-            raise ConfigError(f"mechanism: {mechanism!r} is not {', '.join(MECHANISMS)}")
+        if mechanism not in PASSWORD_MECHANISMS:
+            raise ConfigError(f"mechanism: {mechanism!r} is not {', '.join(PASSWORD_MECHANISMS)}")
         name = next(iter(self.users)) if user is None else user
         if name not in self.users:
             raise ConfigError(f"user: {name!r} is none of {', '.join(self.users)}")

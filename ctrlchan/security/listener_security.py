@@ -12,7 +12,7 @@ from ctrlchan.security.kerberos import KerberosLogin
 from ctrlchan.security.kerberos_names import DEFAULT_KERBEROS_RULES, KerberosRules
 from ctrlchan.security.principal_rules import DEFAULT_RULES, PrincipalRules
 from ctrlchan.security.principals import PrincipalBuilder
-from ctrlchan.security.settings import CLIENT_MECHANISMS, GSSAPI, OAUTHBEARER, TlsSettings
+from ctrlchan.security.settings import GSSAPI, MECHANISMS, OAUTHBEARER, TlsSettings
 from ctrlchan.security.token_settings import SignedTokenSettings
 
 __all__ = ["ClientAuth", "ListenerSecurity"]
@@ -75,9 +75,9 @@ class ListenerSecurity:
             object.__setattr__(self, "client_auth", ClientAuth(self.client_auth))
         except ValueError:
             raise ConfigError(f"client_auth: {self.client_auth!r} is not {', '.join(ClientAuth)}") from None
-        unknown = [name for name in self.mechanisms if name not in CLIENT_MECHANISMS]
+        unknown = [name for name in self.mechanisms if name not in MECHANISMS]
         if unknown:
-            raise ConfigError(f"mechanisms: {unknown[0]!r} is not {', '.join(CLIENT_MECHANISMS)}")
+            raise ConfigError(f"mechanisms: {unknown[0]!r} is not {', '.join(MECHANISMS)}")
         for user, password in self.users.items():
             if not user or not password:
                 raise ConfigError("users: a name or a password is empty")

@@ -12,10 +12,10 @@ from typing import Any, Final, NoReturn
 from ctrlchan.security.ciphers import openssl_suites
 
 __all__ = [
-    "CLIENT_MECHANISMS",
     "GSSAPI",
     "MECHANISMS",
     "OAUTHBEARER",
+    "PASSWORD_MECHANISMS",
     "SaslSettings",
     "TlsSettings",
     "TokenSettings",
@@ -24,9 +24,9 @@ __all__ = [
 OAUTHBEARER: Final = "OAUTHBEARER"
 GSSAPI: Final = "GSSAPI"
 #: With user name and password.
-MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
-#: All that a client can authenticate with.
-CLIENT_MECHANISMS: Final = (*MECHANISMS, OAUTHBEARER, GSSAPI)
+PASSWORD_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+#: All that listeners and clients can have.
+MECHANISMS: Final = (*PASSWORD_MECHANISMS, OAUTHBEARER, GSSAPI)
 
 #: The fields of TlsSettings that a key store or a trust store is found and opened with.
 _STORE_FIELDS: Final = (
@@ -183,8 +183,8 @@ class SaslSettings:
     token: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        if self.mechanism not in CLIENT_MECHANISMS:
-            _refuse(f"mechanism: {self.mechanism!r} is not {', '.join(CLIENT_MECHANISMS)}")
+        if self.mechanism not in MECHANISMS:
+            _refuse(f"mechanism: {self.mechanism!r} is not {', '.join(MECHANISMS)}")
         if self.mechanism == OAUTHBEARER:
             if self.tokens is None and self.token is None:
                 _refuse("tokens: OAUTHBEARER needs them")
