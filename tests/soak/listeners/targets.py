@@ -16,6 +16,7 @@ from ctrlchan.errors import ErrorCode
 from ctrlchan.security.scram_client import ScramClient, ScramError
 from tests.soak.processes import PATIENCE
 from tests.unit.server.security.sasl_clients import bearer, unsecured_token
+from tests.unit.server.serving import sized
 
 __all__ = [
     "PROBE",
@@ -138,11 +139,6 @@ def _text(data: bytes) -> str:
 
 
 # -- frames
-
-
-def sized(frame: bytes) -> bytes:
-    """Return a frame behind its size."""
-    return struct.pack(">i", len(frame)) + frame
 
 
 def _header(key: int, version: int, correlation_id: int) -> bytes:

@@ -28,6 +28,7 @@ from tests.unit.broker.local_broker import (
     control_frame,
     read_client_response,
 )
+from tests.unit.server.serving import sized
 
 UPDATE = control_frame(UPDATE_METADATA, 8, [Part()])
 METADATA = client_frame(3, 12, topics=["alpha"])
@@ -37,10 +38,6 @@ METADATA = client_frame(3, 12, topics=["alpha"])
 def broker() -> Iterator[EmbeddedBroker]:
     with EmbeddedBroker(1, epoch=EPOCH, max_request_bytes=1 << 20) as broker:
         yield broker
-
-
-def sized(frame: bytes) -> bytes:
-    return struct.pack(">i", len(frame)) + frame
 
 
 def numbered(frame: bytes, correlation_id: int) -> bytes:

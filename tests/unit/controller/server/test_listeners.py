@@ -33,6 +33,7 @@ from tests.kafka.wire import receive_frame
 from tests.unit.broker.authorizer.deciding import Deciding
 from tests.unit.broker.local_broker import NO_TIME, client_frame, read_client_response
 from tests.unit.controller.server.local_server import ID, LocalServer, local_server, plaintext
+from tests.unit.server.serving import sized
 
 PASSWORD = "alice-secret"
 USERS = {"alice": PASSWORD}
@@ -434,7 +435,3 @@ def test_describe(secured: LocalServer) -> None:
     described = {one["listener"]: one for one in secured.server.describe()}
     assert described.keys() == {protocol.name for protocol in SecurityProtocol}
     assert described["PLAINTEXT"]["port"] == secured.port()
-
-
-def sized(frame: bytes) -> bytes:
-    return struct.pack(">i", len(frame)) + frame
