@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 import struct
 import subprocess
@@ -23,20 +22,13 @@ from ctrlchan.protocol import SecurityProtocol
 from ctrlchan.security.failure import ConnectionFailed, Failure
 from ctrlchan.security.handshake import Handshake
 from ctrlchan.security.settings import SaslSettings
-from tests.kafka.jars import KafkaUnavailableError, java_command
-from tests.kafka.kdc import REALM, Kdc, login_module
-from tests.kafka.requirement import kafka_is_required, miss
+from tests.kafka.jars import java_command
+from tests.kafka.kdc import REALM, Kdc, login_module, running_kdc, with_wrong_keys
+from tests.kafka.requirement import require_gssapi
 from tests.kafka.wire import receive_frame, send_frame
 from tests.unit.broker.local_broker import client_frame, read_client_response
 
-if kafka_is_required() and shutil.which("krb5-config"):
-    import gssapi
-else:
-    gssapi = pytest.importorskip(
-        "gssapi",
-        reason="needs the package gssapi: apt install libkrb5-dev, then make test",
-        exc_type=ImportError,
-    )
+gssapi = require_gssapi()
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # kafka-python reads its schemas so
@@ -53,14 +45,7 @@ TOPIC = "orders"
 @pytest.fixture(scope="module")
 def kdc(tmp_path_factory: pytest.TempPathFactory, kafka_jars_ready: None) -> Iterator[Kdc]:
     """A KDC, and the environment of this process and its children for it."""
-    principals = ["alice", "bob/desk", BROKER, "other/localhost"]
-    try:
-        kdc = Kdc(tmp_path_factory.mktemp("kdc"), principals)
-    except KafkaUnavailableError as error:
-        miss("a KDC", error)
-    with kdc, pytest.MonkeyPatch.context() as patch:
-        for name, value in kdc.environment.items():
-            patch.setenv(name, value)
+    with running_kdc(tmp_path_factory.mktemp("kdc"), ["alice", "bob/desk", BROKER, "other/localhost"]) as kdc:
         yield kdc
 
 
@@ -304,8 +289,12 @@ def test_our_own_side(cluster: EmbeddedCluster, kdc: Kdc) -> None:
         )
 
     assert shake_hands(cluster, sasl("alice")).done
+    stale = SaslSettings(
+        mechanism="GSSAPI", principal=f"alice@{REALM}", keytab=str(with_wrong_keys(Path(kdc.keytab)))
+    )
     for wrong, reason in (
         (sasl("nobody"), "nobody"),
+        (stale, rf"no ticket for alice@{REALM} \(keytab .*\.wrong\): .*(failed|decrypt|incorrect)"),
         (sasl("alice", "nothing"), "not found in Kerberos database"),
         (sasl("alice", "other"), "invalid credentials with SASL mechanism GSSAPI"),
     ):

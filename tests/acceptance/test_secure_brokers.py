@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from confluent_kafka import Consumer, Producer
@@ -16,6 +17,7 @@ from tests.acceptance.controller.agreement import wait_until_in_sync
 from tests.acceptance.controller.cluster import BROKER_PROPERTIES, ControlledCluster
 from tests.acceptance.controller.load import Load
 from tests.kafka.jars import java_command
+from tests.kafka.kdc import login_module, running_kdc
 from tests.kafka.rig import KafkaRig
 from tests.kafka.waiting import wait_until
 
@@ -23,28 +25,66 @@ pytestmark = pytest.mark.long
 
 JVM, OURS = (1, 2), 3
 TIMEOUT = 120.0
-USER, PASSWORD = "broker", "s3cret of brokers"
+USER, PASSWORD, WRONG_PASSWORD = "broker", "s3cret of brokers", "wr0ng"
 LISTENER = "INTERNAL"
-#: Security protocol of the brokers' listener -> mechanism.
-PROTOCOLS = {"SASL_PLAINTEXT": "PLAIN", "SASL_SSL": "SCRAM-SHA-512"}
+#: Mechanism of the brokers' listener -> its security protocol.
+PROTOCOLS = {"PLAIN": "SASL_PLAINTEXT", "SCRAM-SHA-512": "SASL_SSL", "GSSAPI": "SASL_SSL"}
+#: The first part of the brokers' Kerberos principal: a rule makes the user's name of it.
+SERVICE = "messages"
+PRINCIPAL = f"{SERVICE}/localhost"
 #: Milliseconds after which a broker has to authenticate again.
 SESSION = "4000"
 
 
-def login(mechanism: str, password: str) -> str:
-    """The JAAS entry of a broker: its own side as a client, and for PLAIN its users."""
-    module = "plain.PlainLoginModule" if mechanism == "PLAIN" else "scram.ScramLoginModule"
-    options = {"username": USER, "password": password}
-    if mechanism == "PLAIN":
-        options[f"user_{USER}"] = PASSWORD
-    words = " ".join(f'{name}="{value}"' for name, value in options.items())
-    return f"org.apache.kafka.common.security.{module} required {words};"
+class Login(NamedTuple):
+    """How brokers prove themselves. ``secret``: a password, or the file of a keytab with GSSAPI."""
+
+    mechanism: str
+    secret: str
+
+    def properties(self, secret: str | None = None) -> dict[str, str]:
+        """The JAAS entry of a broker: its own side as a client, and for PLAIN its users."""
+        key = f"listener.name.{LISTENER.lower()}.{self.mechanism.lower()}.sasl.jaas.config"
+        if self.mechanism == "GSSAPI":
+            return {key: login_module(self.secret, PRINCIPAL), "sasl.kerberos.service.name": SERVICE}
+        module = "plain.PlainLoginModule" if self.mechanism == "PLAIN" else "scram.ScramLoginModule"
+        options = {"username": USER, "password": secret or self.secret}
+        if self.mechanism == "PLAIN":
+            options[f"user_{USER}"] = self.secret
+        words = " ".join(f'{name}="{value}"' for name, value in options.items())
+        return {key: f"org.apache.kafka.common.security.{module} required {words};"}
+
+    def wrong_properties(self) -> dict[str, str]:
+        """What a broker has that cannot log in, and lets others in."""
+        if self.mechanism == "GSSAPI":
+            return {"sasl.kerberos.service.name": "nobody"}
+        return self.properties(WRONG_PASSWORD)
 
 
-def inter_broker_properties(protocol: str, folder: Path) -> dict[str, str]:
+@pytest.fixture(scope="module", params=PROTOCOLS)
+def login(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Login]:
+    if request.param != "GSSAPI":
+        yield Login(request.param, PASSWORD)
+        return
+    with running_kdc(tmp_path_factory.mktemp("kdc"), [PRINCIPAL]) as kdc:
+        yield Login(request.param, kdc.keytab)
+
+
+def inter_broker_properties(login: Login, folder: Path) -> dict[str, str]:
     """What secures the brokers' listener, in Kafka's keys."""
-    prefix, mechanism = f"listener.name.{LISTENER.lower()}.", PROTOCOLS[protocol]
-    properties: dict[str, str] = {}
+    prefix, mechanism, protocol = (
+        f"listener.name.{LISTENER.lower()}.",
+        login.mechanism,
+        PROTOCOLS[login.mechanism],
+    )
+    properties = {
+        "sasl.mechanism.inter.broker.protocol": mechanism,
+        f"{prefix}sasl.enabled.mechanisms": mechanism,
+        f"{prefix}connections.max.reauth.ms": SESSION,
+        "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
+        "super.users": f"User:{USER};User:ANONYMOUS",
+        **login.properties(),
+    }
     if protocol.endswith("SSL"):
         certificates = Certificates(folder)
         properties |= {
@@ -54,13 +94,9 @@ def inter_broker_properties(protocol: str, folder: Path) -> dict[str, str]:
             f"{prefix}ssl.truststore.location": certificates.ca_file,
             f"{prefix}ssl.client.auth": "required",
         }
-    if protocol.startswith("SASL"):
-        properties |= {
-            "sasl.mechanism.inter.broker.protocol": mechanism,
-            f"{prefix}sasl.enabled.mechanisms": mechanism,
-            f"{prefix}{mechanism.lower()}.sasl.jaas.config": login(mechanism, PASSWORD),
-            f"{prefix}connections.max.reauth.ms": SESSION,
-        }
+    if mechanism == "GSSAPI":
+        rule = f"RULE:[2:$1]({SERVICE})s/.*/{USER}/"
+        properties["sasl.kerberos.principal.to.local.rules"] = rule
     return properties
 
 
@@ -74,26 +110,25 @@ def add_user(rig: KafkaRig) -> None:
     assert result.returncode == 0, result.stdout + result.stderr
 
 
-@pytest.fixture(scope="module", params=PROTOCOLS)
+@pytest.fixture(scope="module")
 def cluster(
-    kafka_jars_ready: None, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+    kafka_jars_ready: None, login: Login, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ControlledCluster]:
-    protocol = request.param
     folder = tmp_path_factory.mktemp("secure")
     (folder / "certificates").mkdir()
     properties = {
         **BROKER_PROPERTIES,
         "zookeeper.session.timeout.ms": "6000",
-        **inter_broker_properties(protocol, folder / "certificates"),
+        **inter_broker_properties(login, folder / "certificates"),
     }
     with KafkaRig(
         folder / "rig",
         brokers=3,
         ours=(OURS,),
         inter_broker_listener=LISTENER,
-        listeners={LISTENER: protocol},
+        listeners={LISTENER: PROTOCOLS[login.mechanism]},
         properties=properties,
-        before_brokers=add_user if PROTOCOLS[protocol].startswith("SCRAM") else None,
+        before_brokers=add_user if login.mechanism.startswith("SCRAM") else None,
     ) as rig:
         cluster = ControlledCluster(rig)
         try:
@@ -171,13 +206,13 @@ def read_committed(rig: KafkaRig, topic: str, wanted: set[bytes]) -> None:
         consumer.close()
 
 
-def test_why_a_broker_is_refused_is_in_its_log_until_it_is_mended(cluster: ControlledCluster) -> None:
+def test_why_a_broker_is_refused_is_in_its_log_until_it_is_mended(
+    cluster: ControlledCluster, login: Login
+) -> None:
     rig = cluster.rig
-    mechanism = PROTOCOLS[rig.protocol_of(LISTENER)]
-    key = f"listener.name.{LISTENER.lower()}.{mechanism.lower()}.sasl.jaas.config"
     cluster.create_topic("mended", [[1, OURS]])
     rig.kill_broker(OURS)
-    rig.restart_broker(OURS, properties={key: login(mechanism, "wr0ng")})
+    rig.restart_broker(OURS, properties=login.wrong_properties())
 
     def says_why() -> bool:
         return any(
@@ -185,7 +220,7 @@ def test_why_a_broker_is_refused_is_in_its_log_until_it_is_mended(cluster: Contr
         )
 
     wait_until(says_why, timeout=TIMEOUT, what="the follower says why")
-    assert not [line for line in rig.log_lines(OURS) if "wr0ng" in line or PASSWORD in line]
+    assert not [line for line in rig.log_lines(OURS) if WRONG_PASSWORD in line or PASSWORD in line]
     rig.kill_broker(OURS)
     rig.restart_broker(OURS, properties={})
     wait_until_in_sync(rig, timeout=TIMEOUT)

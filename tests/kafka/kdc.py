@@ -3,20 +3,34 @@
 with Kdc(folder, ["kafka/localhost", "alice"]) as kdc:
     kdc.keytab                  # has the keys of kafka/localhost@EXAMPLE.COM and alice@EXAMPLE.COM
     os.environ | kdc.environment        # for C's Kerberos and for Java
+
+with running_kdc(folder, ["kafka/localhost"]) as kdc:       # in a fixture: this process has its environment
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from tests.kafka.jars import SHORT_LIVED, Report, fetched_jars, java_command, report_on_stderr
+import pytest
+
+from tests.kafka.jars import (
+    SHORT_LIVED,
+    KafkaUnavailableError,
+    Report,
+    fetched_jars,
+    java_command,
+    report_on_stderr,
+)
 from tests.kafka.processes import Child, Reaper
+from tests.kafka.requirement import miss, require_gssapi
 from tests.kafka.waiting import wait_until
 
-__all__ = ["REALM", "Kdc", "login_module"]
+__all__ = ["REALM", "Kdc", "login_module", "running_kdc", "with_wrong_keys"]
 
 REALM: Final = "EXAMPLE.COM"
 _POM: Final = Path(__file__).with_name("kdc.pom.xml")
@@ -92,3 +106,45 @@ def login_module(keytab: str, principal: str, **options: str) -> str:
     words = {"useKeyTab": "true", "storeKey": "true", "keyTab": keytab, "principal": f"{principal}@{REALM}"}
     text = " ".join(f'{name}="{value}"' for name, value in (words | options).items())
     return f"com.sun.security.auth.module.Krb5LoginModule required {text};"
+
+
+@contextmanager
+def running_kdc(folder: Path, principals: Sequence[str]) -> Iterator[Kdc]:
+    """Yield a KDC that this process and its children use. Skip the calling test where there can be none."""
+    require_gssapi()
+    try:
+        kdc = Kdc(folder, principals)
+    except KafkaUnavailableError as error:
+        miss("a KDC", error)
+    with kdc, pytest.MonkeyPatch.context() as patch:
+        for name, value in kdc.environment.items():
+            patch.setenv(name, value)
+        yield kdc
+
+
+def with_wrong_keys(keytab: Path) -> Path:
+    """Write a keytab with the same principals, and keys that the KDC does not have, beside another one.
+
+    ::
+
+        0x0502, then for each key:  int32 size of what follows
+        int16 number of names, realm and names each behind its int16 size, int32 kind of name, int32 time,
+        int8 version, int16 cipher, int16 size of the key, key, (int32 version)
+    """
+    data = bytearray(keytab.read_bytes())
+    entry = 2
+    while entry < len(data):
+        (size,) = struct.unpack_from(">i", data, entry)
+        at = entry + 4
+        (names,) = struct.unpack_from(">h", data, at)
+        at += 2
+        for _ in range(names + 1):
+            at += 2 + struct.unpack_from(">h", data, at)[0]
+        at += 4 + 4 + 1 + 2
+        (length,) = struct.unpack_from(">h", data, at)
+        for index in range(at + 2, at + 2 + length):
+            data[index] ^= 0xFF
+        entry += 4 + size
+    wrong = keytab.with_suffix(".wrong")
+    wrong.write_bytes(data)
+    return wrong

@@ -1,10 +1,12 @@
-"""What happens to a test that needs Kafka or Java where they cannot run: skipped, or failed in CI."""
+"""What happens to a test that needs Kafka, Java or Kerberos and cannot run: skipped, or failed in CI."""
 
 from __future__ import annotations
 
 import os
+import shutil
+from importlib import import_module
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 
@@ -29,3 +31,17 @@ def require_kafka(report: Report = report_on_stderr) -> Path:
         return kafka_jars(report)
     except KafkaUnavailableError as error:
         miss("real Kafka", error)
+
+
+def require_gssapi() -> Any:
+    """The package gssapi; without it the calling test or module is skipped.
+
+    In CI it must be there if the system's Kerberos library is, with which it is compiled.
+    """
+    if kafka_is_required() and shutil.which("krb5-config"):
+        return import_module("gssapi")
+    return pytest.importorskip(
+        "gssapi",
+        reason="needs the package gssapi: apt install libkrb5-dev, then make test",
+        exc_type=ImportError,
+    )
