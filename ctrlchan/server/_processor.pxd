@@ -95,12 +95,16 @@ cdef struct HotRequest:
     int32_t identity
     # His user, as the handler threads number users; 0: ANONYMOUS
     int32_t user
+    # The number of the connection: it counts those that the server has accepted
+    int64_t connection
     # With ASKED: the number that the handler thread gave to ``go_on``
     int64_t answer
     # ThrottleTimeMs of the answer: for how long the client shall send no further request. 0: not throttled.
     int32_t throttle_time_ms
     # Set with DONE and NO_ANSWER: the next request of the connection is not handled for so many milliseconds.
     int32_t mute_ms
+    # Set with DONE: a handler thread shall do the work that is left (``HandlerPool``), once the answer is sent.
+    bint leaves_work
     # For how long handlers have worked on the request in earlier calls, and processors have received and sent for the
     # connection since its last request. Nanoseconds; 0 unless ``measure_time`` was called.
     int64_t spent_ns

@@ -426,6 +426,8 @@ cdef struct Processor:
     # For how long the poller may wait in the next turn: milliseconds, -1 for ever
     int64_t wait_ms
     bint is_joinable
+    # A request of this turn leaves work to a handler thread.
+    bint leaves_work
 
     Mutex mutex
     # Guarded by the mutex.
@@ -508,6 +510,8 @@ cdef struct RequestQueue:
     # How many threads that wait for a request shall return without one
     int64_t wakes
     int64_t idle
+    # Requests that were answered have left work.
+    bint has_work
     RequestList waiting
     RequestList held
     bint closed

@@ -58,11 +58,19 @@ class HandlerPool:
 
     ``handlers``: of each listener of the server, in their order. The threads also answer peers that
     authenticate themselves (``security/authentication.py``). An exception of ``serve`` closes the connection.
-    The threads end when the server has stopped. ``resize`` starts and ends some.
+    ``do_left_work``: called when requests that a hot handler has answered have left work. The threads end
+    when the server has stopped. ``resize`` starts and ends some.
     """
 
-    def __init__(self, requests: RequestQueue, handlers: Sequence[ListenerHandler], threads: int) -> None:
+    def __init__(
+        self,
+        requests: RequestQueue,
+        handlers: Sequence[ListenerHandler],
+        threads: int,
+        do_left_work: Callable[[], object] | None = None,
+    ) -> None:
         self._requests = requests
+        self._do_left_work = do_left_work
         self._handlers = tuple(handlers)
         self._log_limit = LogRateLimit()
         self._logging = threading.Lock()
@@ -147,8 +155,17 @@ class HandlerPool:
                     self._handle(request)
                 # Its connection is closed when it was not ended: not only with the next request.
                 del request
+            elif self._requests.take_work():
+                self._work()
             elif self._requests.closed:
                 return
+
+    def _work(self) -> None:
+        if self._do_left_work is not None:
+            try:
+                self._do_left_work()
+            except Exception:
+                logger.exception("work that answered requests have left failed")
 
     def _handle(self, request: TakenRequest) -> None:
         try:

@@ -185,10 +185,15 @@ class RequestQueue:
     def take(self, timeout: float) -> TakenRequest | None:
         """Return the oldest request, or None if none came in ``timeout`` seconds or the server stopped.
 
-        Threads take turns: one that has taken a request takes the next one too, unless it does not come back
-        for two milliseconds. None also for threads that wait when ``wake`` is called.
+        None also when answered requests have left work (``take_work``), and for threads that wait when
+        ``wake`` is called. Threads take turns: one that has taken a request or work takes the next one too,
+        unless it does not come back for two milliseconds.
         """
         return self._threads.take(timeout)
+
+    def take_work(self) -> bool:
+        """Return whether answered requests have left work. The calling thread does all of it."""
+        return self._threads.take_work()
 
     def wake(self) -> None:
         """Let all threads that wait in ``take`` return."""

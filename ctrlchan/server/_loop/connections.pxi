@@ -310,6 +310,7 @@ cdef void describe_request(Connection* c, Reason reason, HotRequest* request) no
     request.state, request.arrived_ns = c.request_state, c.arrived_ns
     request.identity, request.user, request.answer = c.identity, c.user, c.go_on_answer
     request.throttle_time_ms = request.mute_ms = 0
+    request.connection, request.leaves_work = c.number, False
     request.spent_ns, request.network_ns = c.spent_ns, c.network_ns
 
 
@@ -357,6 +358,8 @@ cdef Result call_handler(Connection* c, Reason reason, int32_t* wait_ms) noexcep
     c.request_state = request.state
     c.mute_ms, c.spent_ns, c.network_ns = request.mute_ms, request.spent_ns, request.network_ns
     wait_ms[0] = request.wait_ms
+    if request.leaves_work:
+        p.leaves_work = True
     if result == DONE:
         if finish_answer(&c.out, begin, range_bytes):
             return DONE

@@ -303,6 +303,7 @@ cdef void take_turn(Processor* p) noexcept nogil:
             poller.clear(poller, p.waker)
         else:
             serve(<Connection*>ready[i].owner, ready[i].events)
+    leave_work(p)
     expire(p)
     c = p.ready
     p.ready = NULL
@@ -312,10 +313,18 @@ cdef void take_turn(Processor* p) noexcept nogil:
         if c.fd >= 0 and c.state == IDLE:
             go_on(c)
         c = mail
+    leave_work(p)
     if phase != p.phase:
         change_phase(p, phase)
     if p.earliest != NULL and claim_excess(p.network.quotas, p.earliest.listener):
         close_excess(p)
+
+
+cdef void leave_work(Processor* p) noexcept nogil:
+    """Have a handler thread do what the requests that were answered have left."""
+    if p.leaves_work:
+        p.leaves_work = False
+        queue_work(&p.network.queue)
 
 
 cdef void close_excess(Processor* p) noexcept nogil:

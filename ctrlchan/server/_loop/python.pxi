@@ -409,7 +409,7 @@ cdef class NetworkThreads:
     def take(self, double timeout):
         """Return the oldest request of the queue, or None when none came within ``timeout`` seconds.
 
-        None also when the server has stopped: see ``closed``.
+        None also when answered requests have left work (``take_work``), and when the server has stopped: see ``closed``.
         """
         cdef Connection* c
         cdef int64_t wait_ns = <int64_t>(min(timeout, 1e9) * 1e9)
@@ -423,6 +423,13 @@ cdef class NetworkThreads:
             if request is not None:
                 return request
             wait_ns = max(0, deadline - monotonic_ns())
+
+    def take_work(self):
+        """Return whether answered requests have left work. The calling thread does it."""
+        cdef bint has_work
+        with nogil:
+            has_work = take_work(&self.network.queue)
+        return has_work
 
     def wake_idle(self):
         """Let all threads that wait in ``take`` return."""

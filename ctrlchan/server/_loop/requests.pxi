@@ -7,6 +7,8 @@
 # Handler threads take turns, because only one of them can run Python: eight that all want the GIL need three times the
 # processor time of one. The thread that has taken a request has the turn until it comes back for the next one. One that
 # takes longer, as it waits for something, loses the turn: an idle thread watches it while requests wait.
+#
+# Work that answered requests have left comes before the next request. There is one kind: whoever takes it does all.
 
 cdef enum:
     # How long a handler thread keeps the turn while requests wait
@@ -49,6 +51,28 @@ cdef bint queue_request(RequestQueue* queue, Connection* c) noexcept nogil:
     return is_open
 
 
+cdef void queue_work(RequestQueue* queue) noexcept nogil:
+    """Have a handler thread do the work that is left."""
+    lock(&queue.mutex)
+    queue.has_work = True
+    if queue.turn == NULL or not queue.is_watched:
+        wake_one(queue)
+    unlock(&queue.mutex)
+
+
+cdef bint take_work(RequestQueue* queue) noexcept nogil:
+    """Return whether work is left. The calling thread does it."""
+    lock(&queue.mutex)
+    cdef bint has_work = queue.has_work
+    queue.has_work = False
+    unlock(&queue.mutex)
+    return has_work
+
+
+cdef inline bint has_something(const RequestQueue* queue) noexcept nogil:
+    return queue.has_work or queue.waiting.first != NULL
+
+
 cdef bint drop_held(RequestQueue* queue, Connection* c) noexcept nogil:
     """Remove the request of ``c`` that is held and that no handler has seen. Return whether there was one."""
     lock(&queue.mutex)
@@ -81,7 +105,7 @@ cdef int64_t time_until_turn(const RequestQueue* queue) noexcept nogil:
 
 cdef void wait_for_request(RequestQueue* queue, int64_t wait_ns) noexcept nogil:
     """Wait until there may be something to take. One of the threads that wait while requests do watches the turn."""
-    if queue.waiting.first != NULL and not queue.is_watched:
+    if has_something(queue) and not queue.is_watched:
         queue.is_watched = True
         wait(&queue.changed, &queue.mutex, min(wait_ns, time_until_turn(queue)))
         queue.is_watched = False
@@ -94,7 +118,7 @@ cdef void wait_for_request(RequestQueue* queue, int64_t wait_ns) noexcept nogil:
 
 
 cdef Connection* take_request(RequestQueue* queue, int64_t wait_ns) noexcept nogil:
-    """Return the connection of the oldest request; NULL when none came in time or the queue is closed.
+    """Return the connection of the oldest request; NULL when none came in time, work is left, or the queue is closed.
 
     The calling thread has the turn from here on; without time to wait it gets it at once.
     """
@@ -106,16 +130,17 @@ cdef Connection* take_request(RequestQueue* queue, int64_t wait_ns) noexcept nog
         queue.turn = NULL
     queue.idle += 1
     while wait_ns > 0 and queue.wakes == 0:
-        if queue.closed if queue.waiting.first == NULL else time_until_turn(queue) <= 0:
+        if time_until_turn(queue) <= 0 if has_something(queue) else queue.closed:
             break
         wait_for_request(queue, wait_ns)
         wait_ns = deadline - monotonic_ns()
     queue.idle -= 1
     if queue.wakes > 0:
         queue.wakes -= 1
-    taken = queue.waiting.first
-    if taken != NULL:
+    taken = NULL if queue.has_work else queue.waiting.first
+    if taken != NULL or queue.has_work:
         queue.turn, queue.turn_began = this_thread(), monotonic_ns()
+    if taken != NULL:
         unlink_request(&queue.waiting, taken)
         next_held = queue.held.first
         if next_held != NULL:
@@ -123,7 +148,7 @@ cdef Connection* take_request(RequestQueue* queue, int64_t wait_ns) noexcept nog
             next_held.held = False
             link_request(&queue.waiting, next_held)
         note_waiting(queue)
-    if queue.waiting.first != NULL and not queue.is_watched:
+    if has_something(queue) and not queue.is_watched:
         wake_one(queue)
     unlock(&queue.mutex)
     return taken

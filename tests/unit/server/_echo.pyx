@@ -3,6 +3,7 @@
 ``e``: the request is the answer. ``a``: this letter is the answer. ``n``: no answer. ``c``: the connection is closed. ``q``: a handler thread
 answers. ``p`` and int32: parked for so many milliseconds; the answer is the reason of the call that ended it.
 ``r`` and int32: as ``p``, but parked again when it is completed.
+``w``: this letter is the answer, and work is left to a handler thread.
 ``m`` and int32: the rest is the answer, and the connection is muted for so many milliseconds.
 ``d`` and int32: delayed for so many milliseconds; the rest is handled then as a request.
 ``f`` and three int64: the range of the file (descriptor, position, size) between two copies of the letter.
@@ -87,6 +88,10 @@ cdef Result echo(void* context, HotRequest* request, Answer* answer) noexcept no
         return DONE
     if kind == c'a':
         append_bytes(answer, data, 1)
+        return DONE
+    if kind == c'w':
+        append_bytes(answer, data, 1)
+        request.leaves_work = True
         return DONE
     if kind == c'n':
         return NO_ANSWER

@@ -34,8 +34,10 @@ def serving(hot: HotHandler | None = None, *listeners: Listener, **settings: Any
 
 
 @contextmanager
-def handling(server: SocketServer, handle: Callable[[TakenRequest], None]) -> Iterator[None]:
-    """Let one handler thread call ``handle`` for each request of the queue."""
+def handling(
+    server: SocketServer, handle: Callable[[TakenRequest], None], work: Callable[[], None] | None = None
+) -> Iterator[None]:
+    """Let one handler thread call ``handle`` for each request of the queue, and ``work`` for work left."""
     ended = threading.Event()
     requests = server.requests
 
@@ -44,6 +46,8 @@ def handling(server: SocketServer, handle: Callable[[TakenRequest], None]) -> It
             request = requests.take(0.05)
             if request is not None:
                 handle(request)
+            elif requests.take_work() and work is not None:
+                work()
 
     thread = threading.Thread(target=run)
     thread.start()
