@@ -23,7 +23,7 @@ cdef extern from *:
 
     enum { MOST_HELD = 16 };
     static const char *const rank_names[] = {
-        "none", "FETCH_SESSION", "FETCH_SESSION_CACHE", "DECISIONS", "PARTITION", "LOG", "PARTITION_EVENTS",
+        "none", "FETCH_SESSION", "FETCH_SESSION_CACHE", "DECISIONS", "END_RIGHTS", "PARTITION", "LOG", "PARTITION_EVENTS",
         "PARTITION_TABLE", "PROCESSOR", "REQUEST_QUEUE", "CONNECTION_QUOTAS", "SERVER_EVENTS",
     };
     static __thread Mutex *held[MOST_HELD];

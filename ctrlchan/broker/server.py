@@ -31,6 +31,7 @@ from ctrlchan.broker.controller_client import ControllerClient
 from ctrlchan.broker.coordinator.group_service import GroupService
 from ctrlchan.broker.coordinator.transaction_service import TransactionService
 from ctrlchan.broker.faults import Faults
+from ctrlchan.broker.handlers._end_txn import EndTxnApi
 from ctrlchan.broker.handlers._fetch import FetchApi
 from ctrlchan.broker.handlers._hot import BrokerHandler
 from ctrlchan.broker.handlers._produce import ProduceApi
@@ -127,6 +128,7 @@ class BrokerServer:
         self.pool: HandlerPool
         self.produce: ProduceApi
         self.fetch: FetchApi
+        self.end_txn: EndTxnApi
         self.hot: BrokerHandler
         self._handler: RequestHandler[StoringCore]
         #: Of a start in progress, too: log directories may fail then.
@@ -223,8 +225,9 @@ class BrokerServer:
                 decisions.session_topics = self.fetch.session_topics
                 self.produce.authorize_with(decisions)
                 self.fetch.authorize_with(decisions)
+                self.end_txn.authorize_with(decisions)
                 authorizer.changed = decisions.forget
-            self.hot = BrokerHandler([self.produce, self.fetch], quotas)
+            self.hot = BrokerHandler([self.produce, self.fetch, self.end_txn], quotas)
             apis = storing_apis(
                 forwards=controller is not None, alters_configs=self._config_store is not None
             )
@@ -356,6 +359,7 @@ class BrokerServer:
         cleanup.callback(table.close)
         groups = GroupService(settings.groups, table.get)
         cleanup.callback(groups.stop)
+        self.end_txn = EndTxnApi(table)
         transactions = TransactionService(
             node.id,
             settings.transactions,
@@ -365,6 +369,7 @@ class BrokerServer:
             self.config.listener,
             groups.coordinator.complete_transactions,
             security=security,
+            gates=self.end_txn,
         )
         cleanup.callback(transactions.stop)
         groups.verify_with(transactions.verifier)
@@ -402,7 +407,10 @@ class BrokerServer:
         self.server = SocketServer(listeners, settings.server, self.hot, sasl, connections)
         handler = ListenerHandler(f"broker {node.id}", self._handler.serve_left)
         self.pool = HandlerPool(
-            self.server.requests, [handler] * len(listeners), settings.requests.handler_threads
+            self.server.requests,
+            [handler] * len(listeners),
+            settings.requests.handler_threads,
+            self.end_txn.settle,
         )
         if self.core.decisions is not None:
             self.server.threads.identify = partial(_identity_of, self.core.decisions)

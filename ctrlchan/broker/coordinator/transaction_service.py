@@ -18,6 +18,7 @@ from ctrlchan.broker.coordinator.marker_sender import MarkerSender
 from ctrlchan.broker.coordinator.timer_thread import TimerThread
 from ctrlchan.broker.coordinator.topic_log import PartitionLog, TopicLog
 from ctrlchan.broker.coordinator.transaction.coordinator import ProducerIdSource, TransactionCoordinator
+from ctrlchan.broker.coordinator.transaction.end_rights import Gates
 from ctrlchan.broker.coordinator.transaction.first_batches import ConfirmedPartition, FirstBatches
 from ctrlchan.broker.coordinator.transaction_verifier import TransactionVerifier
 from ctrlchan.broker.metadata.published_metadata import PublishedMetadata
@@ -42,7 +43,7 @@ class TransactionService:
     Any thread may call every method. `find_partition` returns this broker's replica of a topic's partition,
     or None. `listener`: that other brokers connect to. `complete_groups`: ends the offset commits of
     transactions. `now_ms` returns milliseconds since 1970. `security`: of connections to other brokers; None
-    for PLAINTEXT.
+    for PLAINTEXT. `gates`: as of the coordinator.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class TransactionService:
         complete_groups: CompleteGroups,
         now_ms: Callable[[], int] = now_ms,
         security: PeerSecurity | None = None,
+        gates: Gates | None = None,
     ) -> None:
         self.config = config
         self._metadata = metadata
@@ -89,7 +91,14 @@ class TransactionService:
             security,
         )
         self._coordinator = TransactionCoordinator(
-            config, self._log, producer_ids, self.markers, FirstBatches(find_partition), self._timers, now_ms
+            config,
+            self._log,
+            producer_ids,
+            self.markers,
+            FirstBatches(find_partition),
+            self._timers,
+            now_ms,
+            gates,
         )
         self.verifier = TransactionVerifier(
             broker_id,

@@ -190,6 +190,13 @@ cdef void append_to_leader(
     PartitionState* partition, uint8_t* data, Appended* appended, int origin, int64_t guard, int required_acks,
     int64_t now_ms, AppendResult* result
 ) noexcept nogil
+# Append a batch of a coordinator if this broker leads since ``leader_epoch``, has the only replica, and need not flush it.
+# Takes the mutex. Return whether it is in the log.
+cdef bint append_at_once(
+    PartitionState* partition, uint8_t* data, int64_t size, int32_t leader_epoch, int64_t now_ms
+) noexcept nogil
+# Return whether ``append_at_once`` may append to a partition. Requires the mutex.
+cdef bint is_only_replica(PartitionState* partition, int32_t leader_epoch) noexcept nogil
 # Append the marker that ends a producer's transaction. Takes the mutex. ``marker.timestamp``: now.
 cdef void append_marker_to_leader(
     PartitionState* partition, int64_t producer_id, int16_t producer_epoch, const Marker* marker, int required_acks,

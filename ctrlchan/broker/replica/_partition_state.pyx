@@ -410,12 +410,22 @@ cdef void append_to_leader(
 
     ``required_acks`` -1: refused if the ISR is too small.
     """
+    lock_partition(p)
+    append_locked(p, data, appended, origin, guard, required_acks, now_ms, result)
+    unlock_partition(p)
+
+
+cdef void append_locked(
+    PartitionState* p, uint8_t* data, Appended* appended, int origin, int64_t guard, int required_acks,
+    int64_t now_ms, AppendResult* result
+) noexcept nogil:
+    """As ``append_to_leader``. Requires the mutex."""
+    require(&p.mutex)
     cdef int64_t bytes_in = appended.size
     if not p.table.verifies_transactions:
         guard = NOT_VERIFIED
     result.base_offset = result.append_time = result.log_start_offset = result.required_offset = -1
     result.is_acknowledged = False
-    lock_partition(p)
     result.error = error_of_leader(p, required_acks)
     if result.error == NONE:
         result.error = <int16_t>(<Log>p.log).append_leader(
@@ -440,7 +450,34 @@ cdef void append_to_leader(
         p.failed_appends += 1
         if result.error == NOT_ENOUGH_REPLICAS:
             result.log_start_offset = (<Log>p.log).local.start_offset
+
+
+cdef bint is_only_replica(PartitionState* p, int32_t leader_epoch) noexcept nogil:
+    """Return whether an append is acknowledged at once: nobody follows the leader of this epoch. Requires the mutex."""
+    require(&p.mutex)
+    return error_of_leader(p, ALL) == NONE and p.leader_epoch == leader_epoch and p.follower_count == 0
+
+
+cdef bint append_at_once(
+    PartitionState* p, uint8_t* data, int64_t size, int32_t leader_epoch, int64_t now_ms
+) noexcept nogil:
+    """Append a batch of a coordinator if nobody has to be waited for, not even a flush. Return whether it was appended."""
+    cdef Appended appended
+    cdef AppendResult result
+    cdef Rules rules
+    result.is_acknowledged = False
+    lock_partition(p)
+    rules = p.rules
+    rules.now_ms, rules.origin, rules.refuses_zstd = now_ms, COORDINATOR, False
+    if (
+        is_only_replica(p, leader_epoch)
+        and check_batches(data, size, &rules, &appended) == NONE
+        and not appended.needs_decompression
+        and appended.count <= records_before_flush(p)
+    ):
+        append_locked(p, data, &appended, COORDINATOR, NO_GUARD, ALL, now_ms, &result)
     unlock_partition(p)
+    return result.is_acknowledged and result.error == NONE
 
 
 cdef void append_marker_to_leader(

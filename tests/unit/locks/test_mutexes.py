@@ -86,7 +86,7 @@ def test_who_waits_with_the_gil_gives_it_back(release: Path) -> None:
     ran = _run(
         release,
         """
-mutex, locked, waits = CheckedMutex(4), Event(), Event()
+mutex, locked, waits = CheckedMutex(5), Event(), Event()
 
 def own():
     mutex.lock()
@@ -114,7 +114,7 @@ def test_mutexes_in_their_order(debug: Path) -> None:
     ran = _run(
         debug,
         """
-partition, log = CheckedMutex(4), CheckedMutex(5)
+partition, log = CheckedMutex(5), CheckedMutex(6)
 for _ in range(3):
     partition.lock()
     log.lock()
@@ -133,22 +133,22 @@ print("done")
 @pytest.mark.parametrize(
     ("code", "message"),
     [
-        ("CheckedMutex(4).lock_with_gil()", "locked by a thread that holds the GIL: mutex of rank PARTITION"),
+        ("CheckedMutex(5).lock_with_gil()", "locked by a thread that holds the GIL: mutex of rank PARTITION"),
         (
-            "log, partition = CheckedMutex(5), CheckedMutex(4)\nlog.lock()\npartition.lock()",
+            "log, partition = CheckedMutex(6), CheckedMutex(5)\nlog.lock()\npartition.lock()",
             "locked in the wrong order: mutex of rank PARTITION; this thread holds LOG",
         ),
         (
-            "one, other = CheckedMutex(4), CheckedMutex(4)\none.lock()\nother.lock()",
+            "one, other = CheckedMutex(5), CheckedMutex(5)\none.lock()\nother.lock()",
             "locked in the wrong order: mutex of rank PARTITION; this thread holds PARTITION",
         ),
-        ("one = CheckedMutex(5)\none.lock()\none.lock()", "locked twice by one thread: mutex of rank LOG"),
-        ("CheckedMutex(5).require()", "required by a thread that has not locked it: mutex of rank LOG"),
+        ("one = CheckedMutex(6)\none.lock()\none.lock()", "locked twice by one thread: mutex of rank LOG"),
+        ("CheckedMutex(6).require()", "required by a thread that has not locked it: mutex of rank LOG"),
         (
-            "one = CheckedMutex(5)\na = Thread(target=one.lock)\na.start()\na.join()\none.require()",
+            "one = CheckedMutex(6)\na = Thread(target=one.lock)\na.start()\na.join()\none.require()",
             "required by a thread that has not locked it: mutex of rank LOG",
         ),
-        ("CheckedMutex(5).unlock()", "unlocked by a thread that has not locked it: mutex of rank LOG"),
+        ("CheckedMutex(6).unlock()", "unlocked by a thread that has not locked it: mutex of rank LOG"),
     ],
 )
 def test_a_debug_build_ends_a_process_that_breaks_a_rule(debug: Path, code: str, message: str) -> None:

@@ -13,14 +13,6 @@ from ctrlchan._c.bytes cimport get_i16, get_i32, get_i64, put_i16, put_i32, put_
 
 cdef enum:
     KEY_HEAD = 4
-    # Of a value: where the fields are, and how long it is without partitions.
-    PRODUCER_ID_AT = 2
-    EPOCH_AT = 10
-    STATE_AT = 16
-    TOPICS_AT = 17
-    UPDATE_AT = 21
-    START_AT = 29
-    VALUE_BYTES = 37
     # Of a topic in a value: the sizes before its name and before its partitions.
     TOPIC_BYTES = 6
 

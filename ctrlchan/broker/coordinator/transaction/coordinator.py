@@ -17,6 +17,7 @@ from ctrlchan.broker.config.transaction_config import TransactionConfig
 from ctrlchan.broker.coordinator.common.partitions import TopicPartition
 from ctrlchan.broker.coordinator.common.timing_wheel import Timers
 from ctrlchan.broker.coordinator.common.topic import CoordinatorTopic
+from ctrlchan.broker.coordinator.transaction.end_rights import Gates
 from ctrlchan.broker.coordinator.transaction.ending import Ending, Markers
 from ctrlchan.broker.coordinator.transaction.expiration import IdExpiration, Timeouts
 from ctrlchan.broker.coordinator.transaction.first_batches import FirstBatches
@@ -75,7 +76,7 @@ class TransactionCoordinator:
     """The coordinator of the transactional ids whose partition of ``__transaction_state`` this broker leads.
 
     Any thread may call every method. The thread that brings an answer calls the callback, once and without
-    a lock. `now_ms` returns milliseconds since 1970.
+    a lock. `now_ms` returns milliseconds since 1970. `gates`: where processors may end transactions.
     """
 
     def __init__(
@@ -87,15 +88,17 @@ class TransactionCoordinator:
         first_batches: FirstBatches,
         timers: Timers,
         now_ms: Callable[[], int],
+        gates: Gates | None = None,
     ) -> None:
         self._config = config
         self._topic = topic
+        self._gates = gates
         self._producer_ids = producer_ids
         self._markers = markers
         self._first_batches = first_batches
         self._timers = timers
         self._now_ms = now_ms
-        self._registry = TransactionRegistry(config.topic_partitions)
+        self._registry = TransactionRegistry(config.topic_partitions, self._open)
         self._store = TransactionStore(topic, self._registry, now_ms, self._stored)
         self._ending = Ending(self._store, markers, first_batches, timers, now_ms)
         self._timeouts = Timeouts(config, timers, now_ms, self._ending.abort)
@@ -140,6 +143,12 @@ class TransactionCoordinator:
             self._forget(earlier)
         return partial(self._load, partition, self._now_ms())
 
+    def _open(self, number: int, epoch: int) -> StatePartition:
+        partition = StatePartition(number, epoch, self._ending.take_over)
+        if self._gates is not None:
+            partition.gate = self._gates.open(number, epoch, partition.settle)
+        return partition
+
     def elected(self, number: int, epoch: int) -> None:
         """Load the transactional ids of a partition that this broker leads since leader epoch `epoch`."""
         load = self.begin_loading(number, epoch)
@@ -160,7 +169,10 @@ class TransactionCoordinator:
             partition.is_active = False
             for transaction in partition.transactions.used():
                 if transaction.state is TransactionState.ONGOING:
+                    transaction.take_end_right_back()
                     self._first_batches.withdraw(transaction.producer_id, transaction.partitions)
+            if partition.gate is not None:
+                partition.gate.close()
             # Timers of transactions, and of requests that wait, find that they are gone.
             partition.transactions, partition.idle = TransactionalIds(), {}
             if partition.expiration is not None:
@@ -400,6 +412,9 @@ class TransactionCoordinator:
         def done(error: ErrorCode) -> None:
             if not error:
                 self._first_batches.confirm(transaction.transactional_id, producer, begun)
+                is_strict = self._config.refuses_late_ends
+                first_connection = transaction.connection if is_strict else NO_CONNECTION
+                self._ending.lend(partition, transaction, first_connection)
             partition.after(answer, error)
 
         self._store.append(partition, transaction, to, done)

@@ -12,7 +12,9 @@ from functools import partial
 from typing import Final, Protocol
 
 from ctrlchan.broker.coordinator.common.timing_wheel import Timers
+from ctrlchan.broker.coordinator.transaction.end_rights import Decision
 from ctrlchan.broker.coordinator.transaction.first_batches import FirstBatches
+from ctrlchan.broker.coordinator.transaction.records import record_of
 from ctrlchan.broker.coordinator.transaction.registry import StatePartition
 from ctrlchan.broker.coordinator.transaction.requests import EndedTransaction, ProducerIdentity
 from ctrlchan.broker.coordinator.transaction.states import TransactionState
@@ -112,6 +114,22 @@ class Ending:
                 self.write_markers(partition, transaction)
 
         self._store.append(partition, transaction, to, done)
+
+    def lend(self, partition: StatePartition, transaction: Transaction, first_connection: int) -> None:
+        """Let processors end an Ongoing transaction, for connections from this number on."""
+        gate = partition.gate
+        if gate is not None and gate.lends():
+            transaction.take_end_right_back()
+            record = record_of(transaction.transactional_id, transaction.decision_to_lend())
+            transaction.end_right = gate.lend(transaction, record, first_connection)
+
+    def take_over(self, partition: StatePartition, decision: Decision) -> None:
+        """Go on with a transaction that a processor has ended: its decision is in the log, and answered."""
+        transaction = decision.transaction
+        transaction.end_right = None
+        to = transaction.prepare_end(commit=decision.commit, now_ms=decision.at_ms)
+        self._store.take_over(partition, transaction, to)
+        self.write_markers(partition, transaction)
 
     def write_markers(self, partition: StatePartition, transaction: Transaction) -> None:
         """Have the markers of a transaction written whose end is decided, and append its end then."""

@@ -10,6 +10,7 @@ from typing import Final, Self, TypeVar
 
 from ctrlchan.broker.coordinator.common.leader_epochs import LeaderEpochs
 from ctrlchan.broker.coordinator.common.timing_wheel import Timer
+from ctrlchan.broker.coordinator.transaction.end_rights import Decision, Gate
 from ctrlchan.broker.coordinator.transaction.ids import TransactionalIds
 from ctrlchan.broker.coordinator.transaction.transaction import Transaction
 from ctrlchan.errors import ErrorCode
@@ -29,15 +30,20 @@ class StatePartition:
 
     ``with partition:`` locks it, for all its transactional ids; the lock is reentrant. What was given to
     ``after`` is called when the outermost ``with`` is left, without the lock. All attributes require it.
+    It also closes the ``gate`` for processors, if there is one; `take_over` gets what they have decided.
 
     ``epoch``: the leader epoch. ``is_active``: loaded, and still led. ``transactions``: the transactional
     ids. ``idle``: those that may expire, the one without a change for the longest time first, and
     ``expiration`` the timer for them, if there is one.
     """
 
-    def __init__(self, number: int, epoch: int) -> None:
+    def __init__(
+        self, number: int, epoch: int, take_over: Callable[[StatePartition, Decision], None]
+    ) -> None:
         self.number = number
         self.epoch = epoch
+        self.gate: Gate | None = None
+        self._take_over = take_over
         self.is_active = False
         self.transactions = TransactionalIds()
         self.idle: dict[str, None] = {}
@@ -57,13 +63,29 @@ class StatePartition:
     def __enter__(self) -> Self:
         self._lock.acquire()
         self._depth += 1
+        if self._depth == 1 and self.gate is not None:
+            for decision in self.gate.enter():
+                try:
+                    self._take_over(self, decision)
+                except Exception:  # noqa: BLE001 - who wants the lock has not made the decision
+                    _LOG.exception(
+                        "partition %d of the transactions' topic: a decision is not taken over", self.number
+                    )
         return self
+
+    def settle(self) -> None:
+        """Take over what processors have decided."""
+        with self:
+            pass
 
     def __exit__(self, *exception: object) -> None:
         calls: list[Callable[[], object]] = []
         self._depth -= 1
-        if not self._depth and self._after:
-            calls, self._after = self._after, []
+        if not self._depth:
+            if self._after:
+                calls, self._after = self._after, []
+            if self.gate is not None:
+                self.gate.leave()
         self._lock.release()
         for call in calls:
             try:
@@ -76,11 +98,12 @@ class TransactionRegistry:
     """Which partitions of ``__transaction_state`` are led or being loaded. Any thread may call every method.
 
     Its own lock is taken last: that of no partition is taken while holding it. ``count``: how many partitions
-    the topic has.
+    the topic has. `make` returns a StatePartition for a number and an epoch.
     """
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, make: Callable[[int, int], StatePartition]) -> None:
         self.count = count
+        self._make = make
         self._lock = threading.Lock()
         self._partitions: dict[int, StatePartition] = {}
         self._loading: set[int] = set()
@@ -131,7 +154,7 @@ class TransactionRegistry:
             if not self._epochs.is_current(number, epoch) or (earlier is not None and earlier.epoch >= epoch):
                 return None
             self._loading.add(number)
-            partition = self._partitions[number] = StatePartition(number, epoch)
+            partition = self._partitions[number] = self._make(number, epoch)
             return partition, earlier
 
     def is_loading(self, partition: StatePartition) -> bool:

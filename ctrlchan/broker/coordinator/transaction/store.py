@@ -84,17 +84,20 @@ class TransactionStore:
                     transaction.pending = None
             else:
                 try:
-                    transaction.complete(to)
+                    self.take_over(partition, transaction, to)
                 except IllegalStateError:
                     _LOG.exception("a record of the transactions' topic does not fit")
                     transaction.pending = None
                     error = ErrorCode.UNKNOWN_SERVER_ERROR
-                else:
-                    self._stored(partition, transaction)
             then(error)
 
         record = record_of(transaction.transactional_id, to)
         self.append_records(partition, [record], to.timeout_ms, done)
+
+    def take_over(self, partition: StatePartition, transaction: Transaction, to: Transition) -> None:
+        """Take a change over that is in the log."""
+        transaction.complete(to)
+        self._stored(partition, transaction)
 
     def append_records(
         self,

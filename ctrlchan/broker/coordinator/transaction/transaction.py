@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from ctrlchan.broker.coordinator.common.partitions import TopicPartition
 from ctrlchan.broker.coordinator.common.timing_wheel import Timer
+from ctrlchan.broker.coordinator.transaction.end_rights import EndRight
 from ctrlchan.broker.coordinator.transaction.requests import (
     NO_CONNECTION,
     NO_EPOCH,
@@ -61,12 +62,14 @@ class Transaction:
     state whose record is being appended; ``start_ms``: when the first partition was added, in milliseconds
     since 1970, as ``update_ms``; ``has_failed_fence``: the epoch was raised without a record of it;
     ``connection``: the number of the one that has begun the transaction, if it was begun here;
+    ``end_right``: lets processors end the transaction in its present state; each change takes it back;
     ``timer``: ends the transaction, ``timer_due_ms`` is its time; ``waiting``: what is called when the
     transaction is complete, or by its timer.
     """
 
     __slots__ = (
         "connection",
+        "end_right",
         "epoch",
         "has_failed_fence",
         "last_epoch",
@@ -108,6 +111,7 @@ class Transaction:
         self.pending: TransactionState | None = None
         self.has_failed_fence = False
         self.connection = NO_CONNECTION
+        self.end_right: EndRight | None = None
         self.timer: Timer | None = None
         self.timer_due_ms = 0
         self.waiting: tuple[tuple[Callable[[], None], Timer], ...] = ()
@@ -170,6 +174,26 @@ class Transaction:
     def prepare_end(self, *, commit: bool, now_ms: int) -> Transition:
         """Decide the end of the transaction."""
         return self._keep(_PREPARE_COMMIT if commit else _PREPARE_ABORT, self.partitions, now_ms)
+
+    def decision_to_lend(self) -> Transition:
+        """Return what a commit would be appended as. Nothing is pending, and the time is left open."""
+        return Transition(
+            _PREPARE_COMMIT,
+            self.producer_id,
+            self.producer_id,
+            self.epoch,
+            self.last_epoch,
+            self.timeout_ms,
+            self.partitions,
+            self.start_ms,
+            0,
+        )
+
+    def take_end_right_back(self) -> None:
+        """Let no processor end the transaction any more."""
+        if self.end_right is not None:
+            self.end_right.take_back()
+            self.end_right = None
 
     def prepare_fence(self, now_ms: int) -> Transition:
         """Fence the producer with an epoch that nobody gets, and decide to abort its transaction.
@@ -283,6 +307,7 @@ class Transaction:
     def _check_next(self, state: TransactionState) -> None:
         if self.pending is not None or self.state not in VALID_PREVIOUS[state]:
             raise IllegalStateError(f"{state.value} does not follow {self!r}")
+        self.take_end_right_back()
 
     def __repr__(self) -> str:
         """Return what log lines show."""

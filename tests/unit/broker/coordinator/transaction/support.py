@@ -12,15 +12,17 @@ from ctrlchan.broker.coordinator.common.partitions import TopicPartition
 from ctrlchan.broker.coordinator.common.timing_wheel import TimingWheel
 from ctrlchan.broker.coordinator.common.topic import Appended, BatchProducer, Record, StoredBatch
 from ctrlchan.broker.coordinator.transaction.coordinator import TransactionCoordinator
+from ctrlchan.broker.coordinator.transaction.end_rights import Decision, EndRight
 from ctrlchan.broker.coordinator.transaction.first_batches import ConfirmedPartition, FirstBatches
-from ctrlchan.broker.coordinator.transaction.records import read_value
+from ctrlchan.broker.coordinator.transaction.records import read_value, record_of
 from ctrlchan.broker.coordinator.transaction.requests import (
+    NO_EPOCH,
     EndedTransaction,
     InitResult,
     ProducerIdentity,
 )
 from ctrlchan.broker.coordinator.transaction.states import TransactionState
-from ctrlchan.broker.coordinator.transaction.transaction import Transaction
+from ctrlchan.broker.coordinator.transaction.transaction import Transaction, Transition
 from ctrlchan.errors import ErrorCode
 from tests.unit.broker.coordinator.support import START_MS, Answer
 
@@ -122,6 +124,100 @@ class MemoryMarkers:
         return ended
 
 
+@dataclass(eq=False)
+class MemoryGate:
+    """The gate of one partition. ``end`` is what a processor does with the right to end a transaction."""
+
+    topic: MemoryTopic
+    number: int
+    epoch: int
+    settle: Callable[[], None]
+    is_entered: bool = False
+    is_closed: bool = False
+    rights: dict[str, MemoryRight] = field(default_factory=dict)
+    decisions: list[Decision] = field(default_factory=list)
+
+    def enter(self) -> Sequence[Decision]:
+        assert not self.is_entered
+        self.is_entered = True
+        decisions, self.decisions = self.decisions, []
+        return decisions
+
+    def leave(self) -> None:
+        assert self.is_entered
+        self.is_entered = False
+
+    def lends(self) -> bool:
+        return self.topic.held is None
+
+    def lend(self, transaction: Transaction, commit: Record, first_connection: int) -> EndRight:
+        assert self.is_entered
+        assert not self.is_closed
+        assert transaction.transactional_id not in self.rights
+        right = MemoryRight(self, transaction, commit, first_connection)
+        self.rights[transaction.transactional_id] = right
+        return right
+
+    def close(self) -> None:
+        assert self.is_entered
+        assert not self.rights
+        self.is_closed = True
+
+    def end(self, transactional_id: str, producer: ProducerIdentity, commit: bool, now_ms: int) -> bool:
+        """Return whether the transaction is ended; if not, the coordinator is asked."""
+        right = self.rights.get(transactional_id)
+        if self.is_entered or right is None:
+            return False
+        transaction = right.transaction
+        if producer != (transaction.producer_id, transaction.epoch) or self.topic.held is not None:
+            return False
+        # What the record says, and not what the coordinator knows by now.
+        assert right.commit.value is not None
+        stored = read_value(transactional_id, right.commit.value)
+        state = TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT
+        to = Transition(
+            state,
+            stored.producer_id,
+            stored.producer_id,
+            stored.epoch,
+            NO_EPOCH,
+            stored.timeout_ms,
+            stored.partitions,
+            stored.start_ms,
+            now_ms,
+        )
+        appended = self.topic.append(self.number, [record_of(transactional_id, to)], now_ms, -1)
+        if not isinstance(appended, Appended) or appended.error:
+            return False
+        del self.rights[transactional_id]
+        self.decisions.append(Decision(transaction, commit, now_ms))
+        return True
+
+
+@dataclass(eq=False)
+class MemoryRight:
+    gate: MemoryGate
+    transaction: Transaction
+    commit: Record
+    first_connection: int
+
+    def take_back(self) -> None:
+        assert self.gate.is_entered
+        del self.gate.rights[self.transaction.transactional_id]
+
+
+@dataclass
+class MemoryGates:
+    """The gates of a broker; the last one of a partition counts."""
+
+    topic: MemoryTopic
+    opened: dict[int, MemoryGate] = field(default_factory=dict)
+
+    def open(self, number: int, epoch: int, settle: Callable[[], None]) -> MemoryGate:
+        gate = self.opened[number] = MemoryGate(self.topic, number, epoch, settle)
+        return gate
+
+
 @dataclass
 class ProducerIds:
     """Producer ids from 10 on. ``held``: those that wait, when it is not None."""
@@ -156,6 +252,7 @@ class Rig:
         self.config = config
         self.topic = topic or MemoryTopic()
         self.markers = MemoryMarkers(at_once)
+        self.gates = MemoryGates(self.topic)
         self.ids = ProducerIds()
         self.hosted: dict[tuple[str, int], ConfirmedPartition] = {}
         self.timers = TimingWheel(lambda: self.now / 1000)
@@ -167,6 +264,7 @@ class Rig:
             FirstBatches(lambda topic, number: self.hosted.get((topic, number))),
             self.timers,
             lambda: START_MS + self.now,
+            self.gates,
         )
         self.coordinator.start()
         self.number = self.coordinator.partition_for(ID)

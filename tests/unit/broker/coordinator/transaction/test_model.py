@@ -1,7 +1,8 @@
 """Random producers begin, add, commit, abort and come again; after each step the coordinator is consistent.
 
-Appends end at once, late, or with an error though the record is in the log; markers are written late; the
-leadership comes and goes; time passes. Always: a producer id with its epoch is given once. Who has an older
+Processors end transactions, too, and the coordinator hears of it later. Appends end at once, late, or with an
+error though the record is in the log; markers are written late; the leadership comes and goes; time passes.
+Always: a producer id with its epoch is given once. Who has an older
 one changes nothing any more. A transaction that is said to be committed gets no markers that abort it, and
 the other way round. Markers go to all partitions that were added. In the end nothing is open, and every
 request has been answered once.
@@ -30,6 +31,7 @@ from ctrlchan.broker.coordinator.transaction.states import (
     TransactionState,
 )
 from ctrlchan.errors import ErrorCode
+from tests.unit.broker.coordinator.support import START_MS
 from tests.unit.broker.coordinator.transaction.support import CONFIG, MemoryMarkers, Rig
 
 _Result = TypeVar("_Result")
@@ -198,6 +200,24 @@ class Transactions(RuleBasedStateMachine):
 
         self.rig.coordinator.end(client.name, producer, commit, self._answer(ended))
 
+    @rule(number=_INDEX, commit=st.booleans(), is_settled=st.booleans())
+    def end_on_a_processor(self, number: int, commit: bool, is_settled: bool) -> None:
+        """End a transaction where its producer's request was read, if the right to do so is lent."""
+        client = self.clients[number]
+        producer, known = client.producer, self.ids[client.name]
+        gate = self.rig.gates.opened[0]
+        if producer is None or not gate.end(client.name, producer, commit, START_MS + self.rig.now):
+            return
+        assert producer == known.current
+        assert known.decided is None
+        known.decided = producer, commit
+        if is_settled:
+            gate.settle()
+
+    @rule()
+    def settle(self) -> None:
+        self.rig.gates.opened[0].settle()
+
     @precondition(lambda self: self.rig.topic.held is None)
     @rule()
     def hold_appends(self) -> None:
@@ -274,6 +294,8 @@ class Transactions(RuleBasedStateMachine):
                     assert transaction.pending is not None
                 if transaction.state is TransactionState.ONGOING:
                     assert transaction.timer is not None
+                if transaction.state is not TransactionState.ONGOING or transaction.pending is not None:
+                    assert transaction.end_right is None
                 assert (transaction.transactional_id in partition.idle) == (transaction.state in EXPIRABLE)
                 assert not transaction.partitions or transaction.state not in EXPIRABLE
 
@@ -307,6 +329,7 @@ class Transactions(RuleBasedStateMachine):
         """Let all be written that is to be written, and the time of all transactions be over."""
         if not self.leads:
             self.lead()
+        self.settle()
         for _ in range(4):
             self.rig.advance(15_000)
             while self.rig.markers.sent:
