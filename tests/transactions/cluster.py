@@ -50,11 +50,18 @@ _CONFIGS: Final = {
 class SharedCluster:
     """A cluster on which histories run, each with partitions of its own; a context manager.
 
-    At most one broker has a fault at a time.
+    At most one broker has a fault at a time. ``state_replicas``: of each partition of
+    ``__transaction_state``. With one, processors end transactions, and a coordinator comes back with its
+    broker.
     """
 
-    def __init__(self) -> None:
-        self._cluster = EmbeddedCluster(len(BROKERS), configs=_CONFIGS)
+    def __init__(self, state_replicas: int = len(BROKERS)) -> None:
+        configs = _CONFIGS | {
+            "transaction.state.log.replication.factor": state_replicas,
+            "transaction.state.log.min.isr": min(2, state_replicas),
+        }
+        self._state_replicas = state_replicas
+        self._cluster = EmbeddedCluster(len(BROKERS), configs=configs)
         self._connections = Connections()
         self._histories = 0
         self._topic = ""
@@ -95,7 +102,11 @@ class SharedCluster:
 
     @property
     def is_stopped(self) -> bool:
-        return self._stopped is not None
+        """Whether requests may have no answer until a broker goes on.
+
+        It is stopped, or killed and had the only replica of a coordinator.
+        """
+        return self._stopped is not None or (self._state_replicas == 1 and self._killed is not None)
 
     def next_partitions(self) -> tuple[str, int]:
         """Return the topic of the next history, and the first of its partitions."""
@@ -183,8 +194,9 @@ class SharedCluster:
                 if metadata is None or len(metadata.brokers) < len(BROKERS):
                     return False
                 for topic in metadata.topics:
+                    replicas = self._state_replicas if topic.name == TRANSACTIONS_TOPIC else len(BROKERS)
                     for partition in topic.partitions:
-                        if partition.leader_id < 0 or len(partition.isr_nodes) < len(BROKERS):
+                        if partition.leader_id < 0 or len(partition.isr_nodes) < replicas:
                             return False
             return True
 

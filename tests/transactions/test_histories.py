@@ -26,21 +26,23 @@ _LINE: Final = 50
 
 
 @pytest.mark.timeout(600)
-def test_histories_keep_to_the_model() -> None:
-    _run(FEW)
+@pytest.mark.parametrize("state_replicas", [1, 3])
+def test_histories_keep_to_the_model(state_replicas: int) -> None:
+    _run(FEW, state_replicas)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(4 * 3600)
-def test_many_histories_keep_to_the_model() -> None:
-    _run(MANY)
+@pytest.mark.parametrize("state_replicas", [1, 3])
+def test_many_histories_keep_to_the_model(state_replicas: int) -> None:
+    _run(MANY, state_replicas)
 
 
-def _run(count: int) -> None:
+def _run(count: int, state_replicas: int) -> None:
     number = int(os.environ.get("SEED", random.SystemRandom().randrange(2**32)))
     print(f"seed {number}")
     done, outcomes, begin = 0, Counter[str](), time.monotonic()
-    with SharedCluster() as cluster:
+    with SharedCluster(state_replicas) as cluster:
 
         @seed(number)
         @settings(
