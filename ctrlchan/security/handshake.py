@@ -21,7 +21,7 @@ from typing import Final, TypeAlias
 
 from ctrlchan.field_reader import FieldReader, compact
 from ctrlchan.security.failure import ConnectionFailed, Failure
-from ctrlchan.security.mechanisms import MechanismError, client_mechanism
+from ctrlchan.security.mechanisms import ClientMechanism, MechanismError, client_mechanism
 from ctrlchan.security.settings import SaslSettings
 
 __all__ = ["CONTROL_APIS", "Handshake", "Ranges"]
@@ -65,10 +65,11 @@ class Handshake:
     """One connection's handshake: ``start``, then ``receive`` for all bytes that arrive, until ``done``.
 
     ``negotiate``: ask for the broker's versions; ``sasl``: authenticate so. ``host``: of the broker, for
-    Kerberos. To authenticate once more on a connection (KIP-368), give the ``versions`` that its first
-    handshake found, and the next ``correlation`` id. Both methods return bytes to send; ``receive`` also when
-    the handshake is done then. They raise ConnectionFailed when the broker refuses us, cannot be trusted, or
-    does not follow the protocol.
+    Kerberos. ``login``: an exchange that has begun; None: it begins here, and may wait for a KDC. To
+    authenticate once more on a connection (KIP-368), give the ``versions`` that its first handshake found,
+    and the next ``correlation`` id. Both methods return bytes to send; ``receive`` also when the handshake is
+    done then. They raise ConnectionFailed when the broker refuses us, cannot be trusted, or does not follow
+    the protocol.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class Handshake:
         negotiate: bool,
         sasl: SaslSettings | None,
         host: str = "",
+        login: ClientMechanism | None = None,
         versions: Ranges | None = None,
         correlation: int = 0,
     ) -> None:
@@ -85,6 +87,7 @@ class Handshake:
         self._client_id = _INT16.pack(len(name)) + name
         self._sasl = sasl
         self._host = host
+        self._login = login
         #: The broker's versions of all APIs, when it was asked.
         self.versions: Ranges = {} if versions is None else versions
         #: The correlation id of the next request on this connection.
@@ -184,7 +187,7 @@ class Handshake:
         """Do the exchange of the mechanism. Without headers a broker has no answer to its last token."""
         self.stage = _stage_of(version, sasl.mechanism)
         try:
-            mechanism = client_mechanism(sasl, self._host)
+            mechanism = self._login or client_mechanism(sasl, self._host)
             token: bytes | None = mechanism.begin()
             while token is not None:
                 answer = yield self._authenticate(version, token)

@@ -36,7 +36,10 @@ class ClientMechanism(Protocol):
 
 
 def client_mechanism(sasl: SaslSettings, host: str) -> ClientMechanism:
-    """Return a new exchange with the broker at this host."""
+    """Return a new exchange with the broker at this host. Raises MechanismError.
+
+    With GSSAPI this may wait for the KDC, half a minute if it does not answer. The rest waits for nothing.
+    """
     if sasl.mechanism == "PLAIN":
         return _Plain(sasl)
     if sasl.mechanism == OAUTHBEARER:
@@ -144,9 +147,13 @@ class _Gssapi:
             raise MechanismError(self._reason(problem)) from None
         # Else an error that comes with a token for the other side is raised one step later.
         self._context.__DEFER_STEP_ERRORS__ = False
+        try:
+            self._first = self._step(None)
+        except MechanismError as problem:
+            raise MechanismError(f"no ticket for {sasl.service}/{host}: {problem}") from None
 
     def begin(self) -> bytes:
-        return self._step(None)
+        return self._first
 
     def proceed(self, challenge: bytes) -> bytes | None:
         if self.is_over:

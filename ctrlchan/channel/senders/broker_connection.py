@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from time import monotonic_ns
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from ctrlchan.channel.senders._fast_path import ReportBuffer, SocketDriver
 from ctrlchan.channel.senders.connection_setup import ConnectionSetup, SecureConnections
@@ -25,6 +25,11 @@ from ctrlchan.channel.wire.records import (
 from ctrlchan.channel.wire.settings import ConnectionSettings
 from ctrlchan.security.failure import ConnectionFailed, Failure
 from ctrlchan.security.handshake import Handshake
+from ctrlchan.security.mechanisms import ClientMechanism, MechanismError
+from ctrlchan.security.settings import SaslSettings
+
+if TYPE_CHECKING:
+    from ctrlchan.channel.senders.logins import Login
 
 __all__ = ["BrokerConnection", "EventLoop"]
 
@@ -38,6 +43,7 @@ _DETAIL_BYTES: Final = 8 * 1024
 #: The share of a SASL session's lifetime that is used, as by Kafka's clients (KIP-368).
 _SESSION_USED: Final = 0.85
 
+_NO_TICKET: Final = "there is no Kerberos ticket yet"
 _NOTHING: Final = bytearray()
 
 _READY: Final = ConnectionState.READY
@@ -79,6 +85,12 @@ class EventLoop(Protocol):
     def await_name(self, ticket: int, connection: BrokerConnection) -> None:
         """Have ``resolved`` called with the addresses found for this look-up."""
 
+    def begin_login(self, ticket: int, connection: BrokerConnection, sasl: SaslSettings, host: str) -> None:
+        """Have ``logged_in`` called with an exchange of SASL that has begun, or with an error."""
+
+    def forget_login(self, ticket: int) -> None:
+        """Begin no login that nobody waits for any more."""
+
     def report(
         self,
         kind: int,
@@ -105,6 +117,8 @@ class BrokerConnection(SocketDriver):
         "_blocked",
         "_connection",
         "_host",
+        "_login",
+        "_login_ticket",
         "_loop",
         "_port",
         "_setup",
@@ -126,6 +140,9 @@ class BrokerConnection(SocketDriver):
         self._attempts_to_connect = 0
         # Of the name look-up that the connection waits for.
         self._ticket = 0
+        # Of the login that it waits for before; then what has come of it.
+        self._login_ticket = 0
+        self._login: ClientMechanism | None = None
         # The part of the frame in flight that is not yet written: private bytes, then shared memory.
         self._unsent: memoryview | bytearray = _NOTHING
         self._shared_body: memoryview | None = None
@@ -164,6 +181,30 @@ class BrokerConnection(SocketDriver):
     # -- connecting
 
     def _connect(self) -> None:
+        security = self._loop.security
+        sasl = None if security is None else security.login
+        if sasl is None:
+            self._look_up()
+            return
+        self.protocol.begin_login(monotonic_ns())
+        self._loop.watch_deadline(self.protocol.deadline)
+        self._login_ticket = self._loop.new_ticket()
+        self._loop.begin_login(self._login_ticket, self, sasl, self._host)
+
+    def logged_in(self, ticket: int, login: Login) -> None:
+        """Go on with the exchange of SASL that has begun under this ticket."""
+        if ticket != self._login_ticket:
+            return
+        self._login_ticket = 0
+        if isinstance(login, MechanismError):
+            self._fail(Failure.AUTHENTICATION, detail=str(login))
+        elif isinstance(login, Exception):
+            raise login
+        else:
+            self._login = login
+            self._look_up()
+
+    def _look_up(self) -> None:
         self.protocol.begin_connecting(monotonic_ns())
         self._loop.watch_deadline(self.protocol.deadline)
         self._ticket = self._loop.new_ticket()
@@ -210,7 +251,7 @@ class BrokerConnection(SocketDriver):
                     return
                 self.protocol.begin_handshake()
                 self._loop.watch_deadline(self.protocol.deadline)
-                setup = self._setup = security.set_up(connection, self._host)
+                setup = self._setup = security.set_up(connection, self._host, self._login)
             interest = setup.advance()
         except OSError as problem:
             self._fail(Failure.IO, problem.errno or 0)
@@ -265,6 +306,10 @@ class BrokerConnection(SocketDriver):
         self._blocked = False
         self.plain_socket = -1
         self._ticket = 0
+        self._login = None
+        if self._login_ticket:
+            self._loop.forget_login(self._login_ticket)
+            self._login_ticket = 0
         if connection is not None:
             self._loop.unwatch(connection.fd)
             connection.close()
@@ -305,13 +350,14 @@ class BrokerConnection(SocketDriver):
     def expire(self) -> None:
         """The protocol's deadline has passed."""
         connecting = self.protocol.state is _CONNECTING
+        detail = _NO_TICKET if self._login_ticket else ""
         failure = self.protocol.expire()
         if failure is None:
             self._loop.after_reports.append(self)
             return
         if connecting:
             self._attempts_to_connect += 1
-        self._fail(failure)
+        self._fail(failure, detail=detail)
 
     def remove(self) -> None:
         """The broker was removed: close its connection, drop its requests."""

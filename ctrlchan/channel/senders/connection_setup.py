@@ -9,6 +9,8 @@ from ctrlchan.channel.wire.credentials import Credentials
 from ctrlchan.channel.wire.poller import READ, WRITE
 from ctrlchan.security.failure import ConnectionFailed, Failure
 from ctrlchan.security.handshake import Handshake
+from ctrlchan.security.mechanisms import ClientMechanism
+from ctrlchan.security.settings import GSSAPI, SaslSettings
 
 if TYPE_CHECKING:
     from ctrlchan.security.tls_context import TlsContexts
@@ -38,11 +40,26 @@ class SecureConnections:
 
         return TlsConnection(address, self._contexts.current(), host, self._contexts.settings)
 
-    def set_up(self, connection: TcpConnection, host: str) -> ConnectionSetup:
-        """Begin what must precede requests on this connection to a broker at `host`."""
+    @property
+    def login(self) -> SaslSettings | None:
+        """What to log in with before connecting, because that may take long; None for other mechanisms."""
+        sasl = self._credentials.sasl
+        return sasl if sasl is not None and sasl.mechanism == GSSAPI else None
+
+    def set_up(
+        self, connection: TcpConnection, host: str, login: ClientMechanism | None = None
+    ) -> ConnectionSetup:
+        """Begin what must precede requests on this connection to a broker at `host`.
+
+        ``login``: an exchange of SASL that has begun.
+        """
         credentials = self._credentials
         handshake = Handshake(
-            credentials.client_id, negotiate=credentials.negotiate, sasl=credentials.sasl, host=host
+            credentials.client_id,
+            negotiate=credentials.negotiate,
+            sasl=credentials.sasl,
+            host=host,
+            login=login,
         )
         return ConnectionSetup(connection, handshake)
 

@@ -96,6 +96,11 @@ class ConnectionProtocol(RequestInFlight):
         """Return whether to connect now."""
         return self.state is _IDLE and (bool(self.queue) or self.eager)
 
+    def begin_login(self, now: int) -> None:
+        """Note that Kerberos is asked for a ticket; ``begin_connecting`` follows."""
+        self.state = _CONNECTING
+        self.deadline = self.ready_by = now + self.settings.socket_timeout
+
     def begin_connecting(self, now: int) -> None:
         """Note that the name is being looked up, and then TCP connects."""
         self.state = _CONNECTING

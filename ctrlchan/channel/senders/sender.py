@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from time import monotonic_ns
-from typing import Final, ParamSpec
+from typing import TYPE_CHECKING, Final, ParamSpec
 
 from ctrlchan.channel.senders._fast_path import ReportBuffer, begin_requests, queue_requests, take_responses
 from ctrlchan.channel.senders.broker_connection import BrokerConnection
@@ -40,6 +40,10 @@ from ctrlchan.channel.wire.records import (
 )
 from ctrlchan.channel.wire.settings import ConnectionSettings
 from ctrlchan.security.failure import Failure
+from ctrlchan.security.settings import SaslSettings
+
+if TYPE_CHECKING:
+    from ctrlchan.channel.senders.logins import LoginThread
 
 __all__ = ["Sender"]
 
@@ -95,6 +99,8 @@ class Sender:
         self._by_slot: dict[int, BrokerConnection] = {}
         self._by_fd: dict[int, BrokerConnection] = {}
         self._by_ticket: dict[int, BrokerConnection] = {}
+        # Exists once there are credentials of Kerberos.
+        self._logins: LoginThread | None = None
         self._last_ticket = 0
         self._unread = b""
         # The pipe to the parent was full.
@@ -136,6 +142,8 @@ class Sender:
                 self.poller.unregister(fd)
             elif fd == self.resolver.fd:
                 self._collect_names()
+            elif self._logins is not None and fd == self._logins.fd:
+                self._collect_logins(self._logins)
         if self.next_deadline != NEVER and monotonic_ns() >= self.next_deadline:
             self._sweep()
         self._go_on()
@@ -189,6 +197,26 @@ class Sender:
         for ticket, addresses in self.resolver.collect():
             connection = self._by_ticket.pop(ticket)
             _serve(connection, connection.resolved, ticket, addresses)
+
+    def begin_login(self, ticket: int, connection: BrokerConnection, sasl: SaslSettings, host: str) -> None:
+        if self._logins is None:
+            from ctrlchan.channel.senders.logins import LoginThread
+
+            self._logins = LoginThread()
+            self.poller.register(self._logins.fd, READ)
+        self._by_ticket[ticket] = connection
+        self._logins.begin(ticket, sasl, host)
+
+    def forget_login(self, ticket: int) -> None:
+        assert self._logins is not None
+        self._logins.forget(ticket)
+        del self._by_ticket[ticket]
+
+    def _collect_logins(self, logins: LoginThread) -> None:
+        for ticket, login in logins.collect():
+            connection = self._by_ticket.pop(ticket, None)
+            if connection is not None:
+                _serve(connection, connection.logged_in, ticket, login)
 
     # -- reports
 

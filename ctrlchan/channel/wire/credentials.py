@@ -38,7 +38,7 @@ class Credentials:
         if self.sasl.mechanism.startswith("SCRAM"):
             found.append("ctrlchan.security.scram_client")
         if self.sasl.package is not None:
-            found += ["ctrlchan.security.kerberos", self.sasl.package]
+            found += ["ctrlchan.channel.senders.logins", "ctrlchan.security.kerberos", self.sasl.package]
         return found
 
     def to_json(self) -> bytes:
