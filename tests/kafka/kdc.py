@@ -30,13 +30,13 @@ from tests.kafka.processes import Child, Reaper
 from tests.kafka.requirement import miss, require_gssapi
 from tests.kafka.waiting import wait_until
 
-__all__ = ["REALM", "Kdc", "login_module", "running_kdc", "with_wrong_keys"]
+__all__ = ["KDC_EXPORTS", "REALM", "Kdc", "kdc_jars", "login_module", "running_kdc", "with_wrong_keys"]
 
 REALM: Final = "EXAMPLE.COM"
 _POM: Final = Path(__file__).with_name("kdc.pom.xml")
+#: Of the JVM of a KDC, which reads its krb5.conf again by a class of Java's own.
+KDC_EXPORTS: Final = "--add-exports=java.security.jgss/sun.security.krb5=ALL-UNNAMED"
 _MAIN: Final = "kafka.security.minikdc.MiniKdc"
-#: It reads its krb5.conf again by a class of Java's own.
-_EXPORTS: Final = "--add-exports=java.security.jgss/sun.security.krb5=ALL-UNNAMED"
 
 
 class Kdc:
@@ -52,12 +52,11 @@ class Kdc:
         self._reaper = Reaper()
         settings = folder / "minikdc.properties"
         settings.write_text("kdc.bind.address=localhost\n")
-        jars = fetched_jars(_POM, "kdc-jars", "a KDC for tests (25 MB)", report)
         command = java_command(
             _MAIN,
             *(str(folder), str(settings), self.keytab, *principals),
-            jars=jars,
-            options=(*SHORT_LIVED, _EXPORTS, "-Xmx128m"),
+            jars=kdc_jars(report),
+            options=(*SHORT_LIVED, KDC_EXPORTS, "-Xmx128m"),
         )
         self._child = Child("the KDC", command, folder / "kdc.log", self._reaper)
 
@@ -99,6 +98,11 @@ class Kdc:
         """End the KDC."""
         self._child.kill()
         self._reaper.close()
+
+
+def kdc_jars(report: Report = report_on_stderr) -> Path:
+    """The folder of the KDC's jars, without Kafka's. Raises KafkaUnavailableError, as ``kafka_jars``."""
+    return fetched_jars(_POM, "kdc-jars", "a KDC for tests (25 MB)", report)
 
 
 def login_module(keytab: str, principal: str, **options: str) -> str:

@@ -17,19 +17,22 @@ from pathlib import Path
 from typing import Final
 
 from tests.kafka.jars import BUILD, KafkaUnavailableError, appearing, fetched_jars, locked, report_on_stderr
+from tests.kafka.kdc import kdc_jars
 
 __all__ = ["class_path"]
 
 _POM: Final = Path(__file__).with_name("pom.xml")
 _HARNESS: Final = Path(__file__).with_name("harness")
 _TEST_SOURCES: Final = "kafka_2.13-3.9.1-test-sources.jar"
-#: JUnit's console has these classes, too, of one version.
+#: Not JUnit: its console has the same classes, of one version.
 _NOT_ON_PATH: Final = (
     "-sources.jar",
     "junit-jupiter-",
     "junit-platform-c",
     "junit-platform-e",
     "junit-platform-l",
+    # Kafka's tests have a newer one.
+    "bcprov-jdk15on-",
 )
 _CONSOLE: Final = "junit-platform-console-standalone"
 
@@ -50,6 +53,11 @@ def class_path() -> str:
     """Return the class path. Raises KafkaUnavailableError when Java or Maven is missing or Maven fails."""
     jars = fetched_jars(_POM, "kafka-tests-jars", "Kafka's tests (170 MB)", report_on_stderr)
     path = [jar for jar in sorted(jars.glob("*.jar")) if _is_on_path(jar.name)]
+    # Tests with GSSAPI start a KDC in their JVM.
+    present = {jar.name for jar in path}
+    path += [
+        jar for jar in sorted(kdc_jars().glob("*.jar")) if jar.name not in present and _is_on_path(jar.name)
+    ]
     return os.pathsep.join(map(str, [_compiled(jars, path), *path]))
 
 

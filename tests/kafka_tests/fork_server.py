@@ -2,9 +2,10 @@
 
 ``python -m tests.kafka_tests.fork_server SOCKET`` prints ``ready`` when it listens on the Unix socket, and
 ends when its standard input is closed. Each connection is one command: its first line is JSON with
-``arguments`` and ``log`` (a file that standard error is appended to); the lines ``stop`` and ``kill`` send
-SIGTERM and SIGKILL. What comes back is the command's standard output; the connection is closed when the
-command has ended. A connection that the other side closes kills its command.
+``arguments``, ``log`` (a file that standard error is appended to) and ``environment`` (further variables);
+the lines ``stop`` and ``kill`` send SIGTERM and SIGKILL. What comes back is the command's standard output;
+the connection is closed when the command has ended. A connection that the other side closes kills its
+command.
 """
 
 from __future__ import annotations
@@ -103,6 +104,7 @@ class ForkServer:
             connection.close()
             return
         if pid == 0:
+            os.environ.update(wanted["environment"])
             self._run(connection, wanted["arguments"], wanted["log"])
         command = _Command(pid, os.pidfd_open(pid), connection)
         self._commands[pid] = command

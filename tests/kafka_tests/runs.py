@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from tests.kafka.jars import BUILD
+from tests.kafka.kdc import KDC_EXPORTS
 from tests.kafka_tests.expectations import Outcome, worst
 
 __all__ = ["FOLDER", "WHOLE_CLASS", "ClassRun", "fork_server", "run_class"]
@@ -37,7 +38,7 @@ _THREAD_DUMP: Final = 5.0
 #: Exit statuses of JUnit's console: all passed, some failed.
 _JUNIT_STATUS: Final = (0, 1)
 _INSIDE: Final = "inside of a broker: "
-_JVM: Final = ("-Xmx1500m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+_JVM: Final = ("-Xmx1500m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", KDC_EXPORTS)
 
 
 @dataclass

@@ -44,11 +44,18 @@ public final class ForkedProcess {
     public static ForkedProcess start(List<String> arguments, Path log) {
         try {
             ForkedProcess started = new ForkedProcess(arguments, log);
-            started.send(JSON.writeValueAsString(Map.of("arguments", arguments, "log", log.toString())));
+            started.send(JSON.writeValueAsString(Map.of(
+                "arguments", arguments, "log", log.toString(), "environment", kerberos(log))));
             return started;
         } catch (IOException e) {
             throw new UncheckedIOException(e);
         }
+    }
+
+    /** Variables of C's Kerberos library for what a KDC of the test has set for Java's. */
+    private static Map<String, String> kerberos(Path log) {
+        String file = System.getProperty("java.security.krb5.conf");
+        return file == null ? Map.of() : Map.of("KRB5_CONFIG", file, "KRB5RCACHENAME", "file2:" + log + ".replays");
     }
 
     /** Waits for the first line of its standard output. The lines after it are ignored. */
