@@ -11,18 +11,22 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ctrlchan.security.failure import ConnectionFailed, Failure
 from ctrlchan.security.handshake import Handshake
-from ctrlchan.security.settings import OAUTHBEARER, SaslSettings, TlsSettings
+from ctrlchan.security.settings import GSSAPI, OAUTHBEARER, SaslSettings, TlsSettings
 
 if TYPE_CHECKING:
     import ssl
 
     from ctrlchan.security.handshake import Ranges
+    from ctrlchan.security.logins import LoginThread
+    from ctrlchan.security.mechanisms import ClientMechanism
     from ctrlchan.security.tls_context import TlsContexts
 
 __all__ = ["PeerSecurity", "SetupError"]
 
 #: A session of SASL is renewed after this part of its time (Kafka: 85 to 95 %).
 _SESSION_USED: Final = 0.85
+#: How long a connection waits for a Kerberos ticket: a thread that is to end waits no longer.
+_LOGIN_SECONDS: Final = 10.0
 _NO_ANSWER: Final = "the node closed the connection; perhaps it does not accept our certificate, or wants one"
 
 
@@ -53,6 +57,11 @@ class PeerSecurity:
 
             self._contexts = TlsContexts(tls)
             _check(self._contexts)
+        self._logins: LoginThread | None = None
+        if sasl is not None and sasl.mechanism == GSSAPI:
+            from ctrlchan.security.logins import LoginThread
+
+            self._logins = LoginThread()
         if sasl is not None and sasl.mechanism == OAUTHBEARER:
             from ctrlchan.security.tokens import TokenSource
 
@@ -114,12 +123,21 @@ class PeerSecurity:
         self, client_id: str, host: str, versions: Ranges | None = None, correlation: int = 0
     ) -> Handshake:
         """Return the handshake of a connection, or of one more authentication on it. Raises SetupError."""
+        login: ClientMechanism | None = None
         try:
             sasl = self._sasl if self._tokens is None else self._tokens.current()
+            if self._logins is not None and sasl is not None:
+                login = self._logins.login(sasl, host, _LOGIN_SECONDS)
         except ConnectionFailed as failed:
             raise SetupError(failed) from None
         return Handshake(
-            client_id, negotiate=False, sasl=sasl, host=host, versions=versions, correlation=correlation
+            client_id,
+            negotiate=False,
+            sasl=sasl,
+            host=host,
+            login=login,
+            versions=versions,
+            correlation=correlation,
         )
 
     def explained(self, problem: OSError, *, is_first: bool) -> OSError:

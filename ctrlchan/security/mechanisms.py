@@ -10,8 +10,10 @@ from typing import Any, Final, Protocol
 
 from ctrlchan.security.settings import GSSAPI, OAUTHBEARER, SaslSettings
 
-__all__ = ["ClientMechanism", "MechanismError", "client_mechanism"]
+__all__ = ["NO_TICKET", "ClientMechanism", "MechanismError", "client_mechanism"]
 
+#: Why a connection with GSSAPI is not ready in time.
+NO_TICKET: Final = "there is no Kerberos ticket yet"
 #: GSSAPI: no security layer, and no size of its messages.
 _NO_LAYER: Final = b"\x01\0\0\0"
 

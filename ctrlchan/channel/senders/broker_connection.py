@@ -25,11 +25,11 @@ from ctrlchan.channel.wire.records import (
 from ctrlchan.channel.wire.settings import ConnectionSettings
 from ctrlchan.security.failure import ConnectionFailed, Failure
 from ctrlchan.security.handshake import Handshake
-from ctrlchan.security.mechanisms import ClientMechanism, MechanismError
+from ctrlchan.security.mechanisms import NO_TICKET, ClientMechanism, MechanismError
 from ctrlchan.security.settings import SaslSettings
 
 if TYPE_CHECKING:
-    from ctrlchan.channel.senders.logins import Login
+    from ctrlchan.security.logins import Login
 
 __all__ = ["BrokerConnection", "EventLoop"]
 
@@ -43,7 +43,6 @@ _DETAIL_BYTES: Final = 8 * 1024
 #: The share of a SASL session's lifetime that is used, as by Kafka's clients (KIP-368).
 _SESSION_USED: Final = 0.85
 
-_NO_TICKET: Final = "there is no Kerberos ticket yet"
 _NOTHING: Final = bytearray()
 
 _READY: Final = ConnectionState.READY
@@ -350,7 +349,7 @@ class BrokerConnection(SocketDriver):
     def expire(self) -> None:
         """The protocol's deadline has passed."""
         connecting = self.protocol.state is _CONNECTING
-        detail = _NO_TICKET if self._login_ticket else ""
+        detail = NO_TICKET if self._login_ticket else ""
         failure = self.protocol.expire()
         if failure is None:
             self._loop.after_reports.append(self)

@@ -43,7 +43,7 @@ from ctrlchan.security.failure import Failure
 from ctrlchan.security.settings import SaslSettings
 
 if TYPE_CHECKING:
-    from ctrlchan.channel.senders.logins import LoginThread
+    from ctrlchan.channel.senders.logins import Logins
 
 __all__ = ["Sender"]
 
@@ -100,7 +100,7 @@ class Sender:
         self._by_fd: dict[int, BrokerConnection] = {}
         self._by_ticket: dict[int, BrokerConnection] = {}
         # Exists once there are credentials of Kerberos.
-        self._logins: LoginThread | None = None
+        self._logins: Logins | None = None
         self._last_ticket = 0
         self._unread = b""
         # The pipe to the parent was full.
@@ -200,9 +200,9 @@ class Sender:
 
     def begin_login(self, ticket: int, connection: BrokerConnection, sasl: SaslSettings, host: str) -> None:
         if self._logins is None:
-            from ctrlchan.channel.senders.logins import LoginThread
+            from ctrlchan.channel.senders.logins import Logins
 
-            self._logins = LoginThread()
+            self._logins = Logins()
             self.poller.register(self._logins.fd, READ)
         self._by_ticket[ticket] = connection
         self._logins.begin(ticket, sasl, host)
@@ -212,7 +212,7 @@ class Sender:
         self._logins.forget(ticket)
         del self._by_ticket[ticket]
 
-    def _collect_logins(self, logins: LoginThread) -> None:
+    def _collect_logins(self, logins: Logins) -> None:
         for ticket, login in logins.collect():
             connection = self._by_ticket.pop(ticket, None)
             if connection is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 from collections.abc import Iterator
 
 import pytest
@@ -26,9 +25,9 @@ from ctrlchan.channel.wire.records import (
 )
 from ctrlchan.channel.wire.settings import ConnectionSettings
 from ctrlchan.security.failure import Failure
-from ctrlchan.security.mechanisms import MechanismError
 from ctrlchan.security.settings import SaslSettings
-from tests.fault.secure_peer import TICKET, SecurePeer
+from tests.fault.fake_kdc import BROKEN, REFUSED, SLOW, FakeKdc
+from tests.fault.secure_peer import SecurePeer
 
 SECOND = 10**9
 SETTINGS = ConnectionSettings(
@@ -39,37 +38,6 @@ SETTINGS = ConnectionSettings(
     retry_backoff=600 * SECOND,
     max_response_bytes=100_000,
 )
-SLOW, BROKEN, REFUSED = "slow.example", "broken.example", "refused.example"
-
-
-class Exchange:
-    """An exchange of GSSAPI that has a ticket."""
-
-    is_over = False
-
-    def begin(self) -> bytes:
-        return TICKET
-
-    def proceed(self, challenge: bytes) -> None:
-        return None
-
-
-class Kdc:
-    """Stands for Kerberos: has tickets for all but some hosts."""
-
-    def __init__(self) -> None:
-        self.asked: list[str] = []
-        self.answers = threading.Event()
-
-    def exchange(self, sasl: SaslSettings, host: str) -> Exchange:
-        self.asked.append(host)
-        if host == SLOW:
-            assert self.answers.wait(60)
-        if host == REFUSED:
-            raise MechanismError("no ticket for kafka/refused.example")
-        if host == BROKEN:
-            raise RuntimeError("of the library")
-        return Exchange()
 
 
 class Parent:
@@ -90,8 +58,9 @@ class Parent:
     def close(self) -> None:
         for connection in self.sender._by_slot.values():
             connection.remove()
-        if self.sender._logins is not None:
-            self.sender._logins.close()
+        logins = self.sender._logins
+        assert logins is not None
+        self._fds += [logins.fd, logins._wake]
         self.sender.poller.close()
         self.sender.resolver.close()
         for fd in self._fds:
@@ -130,17 +99,15 @@ class Parent:
 
 
 @pytest.fixture
-def kdc(monkeypatch: pytest.MonkeyPatch) -> Kdc:
-    made = Kdc()
-    monkeypatch.setattr("ctrlchan.channel.senders.logins.client_mechanism", made.exchange)
-    return made
+def kdc(monkeypatch: pytest.MonkeyPatch) -> FakeKdc:
+    return FakeKdc(monkeypatch)
 
 
 @pytest.fixture
-def parent(kdc: Kdc) -> Iterator[Parent]:
+def parent(kdc: FakeKdc) -> Iterator[Parent]:
     made = Parent()
     yield made
-    kdc.answers.set()
+    kdc.close()
     made.close()
 
 
@@ -151,7 +118,7 @@ def broker() -> Iterator[SecurePeer]:
         yield peer
 
 
-def test_the_loop_goes_on_while_a_login_waits(parent: Parent, kdc: Kdc, broker: SecurePeer) -> None:
+def test_the_loop_goes_on_while_a_login_waits(parent: Parent, kdc: FakeKdc, broker: SecurePeer) -> None:
     parent.add(1, "127.0.0.1", broker.port)
     parent.wait_for(VERSIONS, 1)
     parent.add(2, SLOW)
@@ -168,7 +135,7 @@ def test_the_loop_goes_on_while_a_login_waits(parent: Parent, kdc: Kdc, broker: 
     # Nobody waits for the login of the third connection any more.
     parent.add(4, "127.0.0.1", broker.port)
     parent.wait_for(VERSIONS, 4)
-    assert kdc.asked == ["127.0.0.1", SLOW, "127.0.0.1"]
+    assert kdc.hosts == ["127.0.0.1", SLOW, "127.0.0.1"]
 
 
 @pytest.mark.parametrize(
@@ -189,7 +156,9 @@ def test_a_login_that_fails(
     parent.wait_for(VERSIONS, 2)
 
 
-def test_a_connection_that_is_removed_while_it_logs_in(parent: Parent, kdc: Kdc, broker: SecurePeer) -> None:
+def test_a_connection_that_is_removed_while_it_logs_in(
+    parent: Parent, kdc: FakeKdc, broker: SecurePeer
+) -> None:
     parent.add(1, SLOW)
     parent.command(REMOVE, slot=1)
     parent.wait_for(REMOVED, 1)

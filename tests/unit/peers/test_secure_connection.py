@@ -22,6 +22,8 @@ from ctrlchan.peers.connection import PeerConnection
 from ctrlchan.peers.security import PeerSecurity, SetupError
 from ctrlchan.security.failure import Failure
 from ctrlchan.security.settings import SaslSettings, TlsSettings
+from tests.fault.fake_kdc import REFUSED as NO_TICKET
+from tests.fault.fake_kdc import SLOW, FakeKdc
 from tests.fault.secure_peer import SecurePeer
 
 UPDATE_METADATA, VERSION = 6, 8
@@ -83,6 +85,29 @@ def test_requests_after_authentication(
     # Each request has the next id.
     asked = len(peer.questions)
     assert [one.correlation_id for one in peer.received] == [asked + 1, asked + 2, asked + 3]
+
+
+def test_kerberos(secure: Callable[..., SecurePeer], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A ticket, a refusal, and a KDC that does not answer: others do not wait for it for ever."""
+    kdc = FakeKdc(monkeypatch)
+    monkeypatch.setattr("ctrlchan.peers.security._LOGIN_SECONDS", 0.2)
+    peer = secure(protocol="SASL_PLAINTEXT", mechanisms=("GSSAPI",))
+    security = PeerSecurity(None, SaslSettings(mechanism="GSSAPI"))
+    with closing(connect(peer, security)) as connection:
+        assert exchange(connection)
+    for host, failure, reason in (
+        (NO_TICKET, Failure.AUTHENTICATION, "no ticket for kafka/refused.example"),
+        (SLOW, Failure.HANDSHAKE_TIMEOUT, "there is no Kerberos ticket yet"),
+        ("127.0.0.1", Failure.HANDSHAKE_TIMEOUT, "there is no Kerberos ticket yet"),
+    ):
+        with pytest.raises(SetupError, match=reason) as raised:
+            security.handshake("test", host)
+        assert raised.value.failure is failure
+    kdc.close()
+    with closing(connect(peer, security)) as connection:
+        assert exchange(connection)
+    # What nobody waited for any more was left out.
+    assert kdc.hosts == ["127.0.0.1", NO_TICKET, SLOW, "127.0.0.1"]
 
 
 def test_a_certificate_of_our_own(secure: Callable[..., SecurePeer]) -> None:
