@@ -22,7 +22,9 @@ class path, and the tests stay as they are:
   of such brokers. Streams' embedded cluster makes its brokers with ``KafkaServer`` by itself.
 - ``harness/java/ctrlchan/``: starts processes; leaves out the invocations that need KRaft; writes the
   results; lets principal builders of the tests name the peers of our brokers (``Principals.java``, asked by
-  ``principals.py``). ``authorizers.py`` has what stands in place of authorizers that tests have written.
+  ``principals.py``). ``authorizers.py`` has what stands in place of authorizers that tests have written. The
+  users of a callback handler that checks passwords are those of a login module.
+- ``openssl.cnf``: lets OpenSSL take the tests' certificates, which are signed with SHA-1.
 - ``fork_server.py``: the parent of all brokers and controllers. It has imported everything before it forks.
 
 ``build.py`` fetches the jars and compiles the harness, ``runs.py`` runs a class in a JVM of its own,

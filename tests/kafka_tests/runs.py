@@ -27,6 +27,8 @@ __all__ = ["FOLDER", "WHOLE_CLASS", "ClassRun", "fork_server", "run_class"]
 FOLDER: Final = BUILD / "kafka-tests-runs"
 #: Stands for a method where a class, or its JVM, failed.
 WHOLE_CLASS: Final = "(class)"
+#: Read by the OpenSSL of the brokers.
+_OPENSSL: Final = Path(__file__).with_name("openssl.cnf")
 #: Of one method. Kafka's own build has none for most of these.
 _METHOD_TIMEOUT: Final = "480s"
 #: Seconds after which the JVM of a class is killed: in all, and without any method that ends. JUnit's timeout
@@ -87,6 +89,7 @@ def fork_server() -> Iterator[str]:
             [sys.executable, "-m", "tests.kafka_tests.fork_server", path],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            env=os.environ | {"OPENSSL_CONF": str(_OPENSSL)},
         )
         assert server.stdin is not None
         assert server.stdout is not None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime
 import logging
+import os
+import shutil
 import ssl
 import subprocess
 import sys
@@ -264,3 +266,42 @@ except _openssl.OpenSslError as error:
     if ran.stdout.startswith("none:"):
         pytest.skip("the system has no libssl of 1.1.1 or 3")
     assert ran.stdout.startswith("OpenSSL "), ran.stderr
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+def test_openssls_configuration_says_which_client_certificates_are_asked_for(
+    tmp_path: Path, allowed: bool
+) -> None:
+    """Java's clients show a certificate signed with SHA-1 only where SHA-1 is asked for."""
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("the command openssl is not installed")
+    file = tmp_path / "openssl.cnf"
+    level = 0 if allowed else 2
+    file.write_text(
+        "openssl_conf = all\n[all]\nssl_conf = contexts\n[contexts]\nsystem_default = each\n"
+        f"[each]\nCipherString = DEFAULT:@SECLEVEL={level}\n"
+    )
+    program = f"""
+import subprocess
+from tests.unit.server.serving import EchoHandler, serving
+from tests.unit.server.tls_serving import tls_listener
+with serving(EchoHandler(), tls_listener("required")) as server:
+    address = f"127.0.0.1:{{server.ports['SECURE']}}"
+    ran = subprocess.run(
+        ["{openssl}", "s_client", "-connect", address], input=b"", capture_output=True, timeout=30
+    )
+    print(ran.stdout.decode(errors="replace"))
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", program],
+        env=os.environ | {"OPENSSL_CONF": str(file)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    asked = [line for line in ran.stdout.splitlines() if line.startswith("Requested Signature Algorithms")]
+    assert len(asked) == 1, ran.stdout + ran.stderr
+    algorithms = asked[0].split(": ")[1].split(":")
+    assert "RSA+SHA256" in algorithms
+    assert ("RSA+SHA1" in algorithms) is allowed

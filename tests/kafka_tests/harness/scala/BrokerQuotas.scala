@@ -1,20 +1,33 @@
 package kafka.server
 
+import java.net.InetAddress
+import java.time.Duration
+import java.util.Properties
 import scala.collection.Map
 import scala.jdk.CollectionConverters._
 import scala.reflect.ClassTag
+import org.apache.kafka.common.TopicPartition
+import org.apache.kafka.common.config.ConfigResource
 import org.apache.kafka.common.internals.KafkaFutureImpl
 import org.apache.kafka.common.metrics.{Metrics, Quota}
 import org.apache.kafka.common.quota.{ClientQuotaEntity, ClientQuotaFilter}
 import org.apache.kafka.common.requests.{DescribeClientQuotasRequest, DescribeClientQuotasResponse}
 import org.apache.kafka.common.utils.{Sanitizer, Time}
-import org.apache.kafka.server.config.ZooKeeperInternals
+import org.apache.kafka.server.config.{QuotaConfigs, ZooKeeperInternals}
 import org.mockito.Mockito
 import org.mockito.invocation.InvocationOnMock
 import org.mockito.stubbing.Answer
 
-/** Kafka's own quota managers, with the quotas that the broker answers to DescribeClientQuotas: they say which one holds for whom. */
-class BrokerQuotas(config: KafkaConfig, ask: DescribeClientQuotasRequest => DescribeClientQuotasResponse) {
+/**
+ * Kafka's own quota managers, with the quotas that the broker answers to DescribeClientQuotas: they say which one holds for whom.
+ *
+ * `settings`: what the broker answers to DescribeConfigs of a resource. The quotas of replication are read there.
+ */
+class BrokerQuotas(
+  config: KafkaConfig,
+  ask: DescribeClientQuotasRequest => DescribeClientQuotasResponse,
+  settings: (ConfigResource.Type, String) => Properties
+) {
   private type Bounds = Map[ClientQuotaEntity, Map[String, Double]]
 
   private val metrics = new Metrics
@@ -22,12 +35,37 @@ class BrokerQuotas(config: KafkaConfig, ask: DescribeClientQuotasRequest => Desc
   private val ofKeys = Map(
     "producer_byte_rate" -> managers.produce, "consumer_byte_rate" -> managers.fetch, "request_percentage" -> managers.request,
     "controller_mutation_rate" -> managers.controllerMutation)
+  private val KeepFor = Duration.ofMillis(20).toNanos
   private var known: Bounds = Map.empty
+  private var knownAt = System.nanoTime - KeepFor
 
   /** Managers that ask the broker before each answer: tests keep them. */
   val asked: QuotaFactory.QuotaManagers = managers.copy(
     fetch = asking(managers.fetch), produce = asking(managers.produce), request = asking(managers.request),
-    controllerMutation = asking(managers.controllerMutation))
+    controllerMutation = asking(managers.controllerMutation),
+    leader = ofReplication(
+      QuotaConfigs.LEADER_REPLICATION_THROTTLED_RATE_CONFIG, QuotaConfigs.LEADER_REPLICATION_THROTTLED_REPLICAS_CONFIG),
+    follower = ofReplication(
+      QuotaConfigs.FOLLOWER_REPLICATION_THROTTLED_RATE_CONFIG, QuotaConfigs.FOLLOWER_REPLICATION_THROTTLED_REPLICAS_CONFIG),
+    alterLogDirs = ofReplication(QuotaConfigs.REPLICA_ALTER_LOG_DIRS_IO_MAX_BYTES_PER_SECOND_CONFIG, ""))
+
+  /** How many connections in a second an address may make. */
+  def connectionRateFor(address: InetAddress): Int = {
+    refresh()
+    val rates = known.collect { case (entity, bounds) if entity.entries.containsKey(ClientQuotaEntity.IP) =>
+      entity.entries.get(ClientQuotaEntity.IP) -> bounds(QuotaConfigs.IP_CONNECTION_RATE_OVERRIDE_CONFIG).toInt
+    }
+    rates.getOrElse(address.getHostAddress, rates.getOrElse(null, Int.MaxValue))
+  }
+
+  private def ofReplication(rate: String, replicas: String): ReplicationQuotaManager = Inside.of[ReplicationQuotaManager] {
+    case ("upperBound", _) =>
+      val answered = settings(ConfigResource.Type.BROKER, config.brokerId.toString).getProperty(rate)
+      Long.box(Option(answered).map(_.toLong).getOrElse(QuotaConfigs.QUOTA_BYTES_PER_SECOND_DEFAULT))
+    case ("isThrottled", Seq(partition: TopicPartition)) =>
+      val throttled = settings(ConfigResource.Type.TOPIC, partition.topic).getProperty(replicas, "").split(",").map(_.trim)
+      Boolean.box(throttled.contains("*") || throttled.contains(s"${partition.partition}:${config.brokerId}"))
+  }
 
   private def asking[T](manager: T)(implicit tag: ClassTag[T]): T = {
     val kind = tag.runtimeClass.asInstanceOf[Class[T]]
@@ -39,7 +77,15 @@ class BrokerQuotas(config: KafkaConfig, ask: DescribeClientQuotasRequest => Desc
     })
   }
 
+  /** Threads that ask at the same time get the same answer. */
   private def refresh(): Unit = synchronized {
+    if (System.nanoTime - knownAt > KeepFor) {
+      read()
+      knownAt = System.nanoTime
+    }
+  }
+
+  private def read(): Unit = {
     val answer = ask(new DescribeClientQuotasRequest.Builder(ClientQuotaFilter.all).build())
     val future = new KafkaFutureImpl[java.util.Map[ClientQuotaEntity, java.util.Map[String, java.lang.Double]]]
     answer.complete(future)

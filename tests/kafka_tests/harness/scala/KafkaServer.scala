@@ -10,11 +10,13 @@ import java.util.concurrent.{CompletableFuture, ConcurrentHashMap, TimeUnit}
 import scala.jdk.CollectionConverters._
 import scala.reflect.ClassTag
 import com.fasterxml.jackson.databind.ObjectMapper
+import kafka.api.SaslPlainSslEndToEndAuthorizationTest
 import kafka.cluster.{EndPoint, Partition}
 import kafka.controller.{ControllerContext, KafkaController}
 import kafka.coordinator.transaction.TransactionCoordinator
 import kafka.log.{LogManager, UnifiedLog}
-import kafka.network.SocketServer
+import kafka.network.{ConnectionQuotas, SocketServer}
+import kafka.utils.JaasTestUtils
 import kafka.server.metadata.ZkMetadataCache
 import kafka.zk.{AdminZkClient, KafkaZkClient}
 import org.apache.kafka.common.{TopicPartition, Uuid}
@@ -59,12 +61,24 @@ object KafkaServer {
   private val OwnListener = "HARNESS"
   /** What stands in place of authorizers that tests have written. */
   private val AuthorizersOfTests = Map(
+    // Some of its methods let changes of ACLs wait; the others need no class of their own.
+    "kafka.api.SslAdminIntegrationTest$TestableAclAuthorizer" -> "kafka.security.authorizer.AclAuthorizer",
     "kafka.server.AlterCredentialsTest$TestAuthorizer" -> "tests.kafka_tests.authorizers.AlterCredentials",
     "kafka.server.DescribeCredentialsTest$TestAuthorizer" -> "tests.kafka_tests.authorizers.DescribeCredentials",
     "kafka.server.RequestQuotaTest$ZkTestAuthorizer" -> "tests.kafka_tests.authorizers.RequestQuota")
+  /** What stands in place of callback handlers of tests: the users of PLAIN whose passwords they check. */
+  private val UsersOfTests = Map(
+    "kafka.api.SaslPlainSslEndToEndAuthorizationTest$TestServerCallbackHandler" ->
+      plainLogin(JaasTestUtils.KafkaPlainAdmin, SaslPlainSslEndToEndAuthorizationTest.Credentials.allUsers))
   /** Of the JVM of a Kafka broker; keys of ours. */
   private val SystemProperties = Seq(
     "java.security.auth.login.config", "zookeeper.sasl.client", "zookeeper.sasl.clientconfig")
+
+  private def plainLogin(own: String, passwords: Map[String, String]): String = {
+    val users = passwords.map { case (name, password) => s"""user_$name="$password"""" }
+    s"org.apache.kafka.common.security.plain.PlainLoginModule required username=\"$own\" " +
+      s"password=\"${passwords(own)}\" ${users.mkString(" ")};"
+  }
 
   val MIN_INCREMENTAL_FETCH_SESSION_EVICTION_MS: Long = 120000
 
@@ -85,7 +99,7 @@ class KafkaServer(
   threadNamePrefix: Option[String] = None,
   enableForwarding: Boolean = false
 ) extends KafkaBroker with Server {
-  import KafkaServer.{AuthorizersOfTests, OwnListener, SystemProperties}
+  import KafkaServer.{AuthorizersOfTests, OwnListener, SystemProperties, UsersOfTests}
 
   private val file = File.createTempFile("broker", ".properties")
   private var process: Option[ForkedProcess] = None
@@ -94,6 +108,7 @@ class KafkaServer(
   private val samples = new Samples(() => if (process.isEmpty) None else Some(metricsPort))
   private var openQuotas: Option[BrokerQuotas] = None
   private var configs: Option[ZkConfigManager] = None
+  var dynamicConfigHandlers: collection.Map[String, ConfigHandler] = Map.empty
   private lazy val cache = new ZkMetadataCache(
     config.brokerId, config.interBrokerProtocolVersion, BrokerFeatures.createDefault(false))
 
@@ -137,7 +152,8 @@ class KafkaServer(
     }
     val ignored: ConfigHandler = (_, _) => ()
     val others = Seq(ConfigType.TOPIC, ConfigType.CLIENT, ConfigType.USER, ConfigType.IP).map(_ -> ignored)
-    val followed = new ZkConfigManager(zkClient, others.toMap + (ConfigType.BROKER -> handler))
+    dynamicConfigHandlers = others.toMap + (ConfigType.BROKER -> handler)
+    val followed = new ZkConfigManager(zkClient, dynamicConfigHandlers)
     followed.startup()
     configs = Some(followed)
   }
@@ -185,6 +201,7 @@ class KafkaServer(
     if (isSecured) addOwnListener(properties)
     if (ports.nonEmpty) properties.put("listeners", ports.map { case (name, port) => s"$name://localhost:$port" }.mkString(","))
     askTestsForPrincipals(properties)
+    replaceCallbackHandlers(properties)
     AuthorizersOfTests.get(properties.getProperty("authorizer.class.name", "")).foreach(properties.put("authorizer.class.name", _))
     SystemProperties.foreach(name => Option(System.getProperty(name)).foreach(properties.put(name, _)))
     properties
@@ -206,6 +223,15 @@ class KafkaServer(
         properties.put("ctrlchan.tests.principals", Principals.path)
       }
     }
+
+  private def replaceCallbackHandlers(properties: Properties): Unit = {
+    val end = "sasl.server.callback.handler.class"
+    for (name <- properties.stringPropertyNames.asScala if name.endsWith(end); users <- UsersOfTests.get(properties.getProperty(name))) {
+      properties.put(name.stripSuffix(end) + "sasl.jaas.config", users)
+      properties.remove(name)
+      properties.remove("sasl.client.callback.handler.class")
+    }
+  }
 
   /** A listener without security for the requests of this class; its peers are a super user. */
   private def addOwnListener(properties: Properties): Unit = {
@@ -235,6 +261,13 @@ class KafkaServer(
 
   lazy val socketServer: SocketServer = Inside.of[SocketServer] {
     case ("boundPort", Seq(name: ListenerName)) => Int.box(boundPort(name))
+    // All peers of a test have the same address.
+    case ("connectionCount", _) => Int.box(sampled("kafka_network_acceptor_connections").toInt)
+    case ("connectionQuotas", _) => connectionQuotas
+  }
+
+  private lazy val connectionQuotas: ConnectionQuotas = Inside.of[ConnectionQuotas] {
+    case ("connectionRateForIp", Seq(address: InetAddress)) => Int.box(brokerQuotas.connectionRateFor(address))
   }
 
   def clusterId: String = zkClient.getClusterId.get
@@ -353,13 +386,20 @@ class KafkaServer(
 
   /** The settings of a topic as the broker answers them. */
   private def logConfigOf(topic: String): LogConfig = {
-    val resource = new DescribeConfigsResource().setResourceType(ConfigResource.Type.TOPIC.id).setResourceName(topic)
+    val settings = settingsOf(ConfigResource.Type.TOPIC, topic)
+    // Described, but without effect, as in Kafka from inter.broker.protocol.version 3.0 on.
+    settings.remove("message.format.version")
+    new LogConfig(settings)
+  }
+
+  private def settingsOf(kind: ConfigResource.Type, name: String): Properties = {
+    val resource = new DescribeConfigsResource().setResourceType(kind.id).setResourceName(name)
     val request = new DescribeConfigsRequest.Builder(new DescribeConfigsRequestData().setResources(Collections.singletonList(resource)))
     val settings = new Properties
     ask[DescribeConfigsResponse](request.build()).data.results.get(0).configs.forEach { one =>
       if (one.value != null) settings.put(one.name, one.value)
     }
-    new LogConfig(settings)
+    settings
   }
 
   private def segmentsIn(folder: File): java.util.List[LogSegment] =
@@ -434,14 +474,20 @@ class KafkaServer(
   private def problemOf(code: Short, message: String): Option[ApiException] = Option(Errors.forCode(code).exception(message))
 
   /** SCRAM users are those in ZooKeeper. */
-  lazy val credentialProvider: CredentialProvider = Inside.of[CredentialProvider] {
-    case ("credentialCache", _) => Inside.of[CredentialCache] {
+  lazy val credentialProvider: CredentialProvider = {
+    val credentials = Inside.of[CredentialCache] {
       case ("cache", Seq(mechanism: String, _)) => Inside.of[CredentialCache.Cache[ScramCredential]] {
         case ("get", Seq(user: String)) =>
           val configs = new AdminZkClient(zkClient).fetchEntityConfig("users", Sanitizer.sanitize(user))
           Option(configs.getProperty(mechanism)).map(ScramCredentialUtils.credentialFromString).orNull
       }
     }
+    val provider = Inside.of[CredentialProvider](PartialFunction.empty)
+    // Tests read a field.
+    val field = classOf[CredentialProvider].getDeclaredField("credentialCache")
+    field.setAccessible(true)
+    field.set(provider, credentials)
+    provider
   }
 
   // -- its coordinators: only the settings of the topics
@@ -459,9 +505,11 @@ class KafkaServer(
 
   // -- its quotas and metrics
 
-  def quotaManagers: QuotaFactory.QuotaManagers = synchronized {
-    if (openQuotas.isEmpty) openQuotas = Some(new BrokerQuotas(config, ask[DescribeClientQuotasResponse](_)))
-    openQuotas.get.asked
+  def quotaManagers: QuotaFactory.QuotaManagers = brokerQuotas.asked
+
+  private def brokerQuotas: BrokerQuotas = synchronized {
+    if (openQuotas.isEmpty) openQuotas = Some(new BrokerQuotas(config, ask[DescribeClientQuotasResponse](_), settingsOf))
+    openQuotas.get
   }
 
   lazy val metrics: Metrics = new BrokerMetrics(samples, mutationQuota)
@@ -472,10 +520,10 @@ class KafkaServer(
 
   /** Tests ask how many tokens there are. */
   lazy val tokenCache: DelegationTokenCache = Inside.of[DelegationTokenCache] {
-    case ("tokens", _) =>
-      val count = samples.now().find(_.name == "ctrlchan_broker_delegation_tokens").map(_.value.toInt).getOrElse(0)
-      Collections.nCopies[TokenInformation](count, null)
+    case ("tokens", _) => Collections.nCopies[TokenInformation](sampled("ctrlchan_broker_delegation_tokens").toInt, null)
   }
+
+  private def sampled(name: String): Double = samples.now().find(_.name == name).map(_.value).getOrElse(0)
 
   // -- what no test gets
 
