@@ -17,7 +17,6 @@ case class Sample(name: String, labels: Map[String, String], value: Double)
 
 /** What the broker process serves on its metrics port; no samples while it does not run. */
 class Samples(port: () => Option[Int]) {
-  private val KeepFor = Duration.ofMillis(20).toNanos
   // Tests read a value after each record until it changes: so that the broker has time for the records, a thread
   // that has read often within a second gets older values.
   private val OftenKeepFor = Duration.ofMillis(250).toNanos
@@ -25,16 +24,21 @@ class Samples(port: () => Option[Int]) {
   private val Second = Duration.ofSeconds(1).toNanos
   private val Limit = Duration.ofSeconds(30).toMillis.toInt
   private var read: Seq[Sample] = Nil
-  private var readAt = 0L
+  private var readAt = System.nanoTime - OftenKeepFor
   private class Reads { var since = 0L; var count = 0 }
   private val reads = ThreadLocal.withInitial[Reads](() => new Reads)
 
-  def now(): Seq[Sample] = synchronized {
-    if (readAt == 0 || System.nanoTime - readAt > (if (readsOften()) OftenKeepFor else KeepFor)) {
-      read = port().map(fetch).getOrElse(Nil)
-      readAt = System.nanoTime
+  /** Nothing older than the call, but for threads that read often; threads that wait for each other share. */
+  def now(): Seq[Sample] = {
+    val oldest = System.nanoTime - (if (readsOften()) OftenKeepFor else 0)
+    synchronized {
+      if (readAt - oldest < 0) {
+        val begin = System.nanoTime
+        read = port().map(fetch).getOrElse(Nil)
+        readAt = begin
+      }
+      read
     }
-    read
   }
 
   private def readsOften(): Boolean = {
@@ -79,8 +83,13 @@ object Samples {
  * The metrics of a broker process under the names of Kafka's own `Metrics`: quotas, and authentication of peers.
  *
  * `mutationQuota`: what holds for a user and a client id; tests read it in the metric of the tokens that are left.
+ * `idle`: metrics of clients that tests have given sensors, for as long as the broker has none of them.
  */
-class BrokerMetrics(samples: Samples, mutationQuota: (String, String) => MetricConfig) extends Metrics {
+class BrokerMetrics(
+  samples: Samples,
+  mutationQuota: (String, String) => MetricConfig,
+  idle: () => collection.Map[MetricName, KafkaMetric]
+) extends Metrics {
   private val Groups = Map(
     "socket_server_metrics" -> "socket-server-metrics", "produce" -> "Produce", "fetch" -> "Fetch", "request" -> "Request",
     "controllermutation" -> "ControllerMutation", "leaderreplication" -> "LeaderReplication",
@@ -96,11 +105,12 @@ class BrokerMetrics(samples: Samples, mutationQuota: (String, String) => MetricC
     // A client that never waited has a throttle time, too: it is no number.
     val withoutWait = found.keys.filter(name => RatesOfQuotas(name.name)).map(name => nameOf("throttle-time", name.group, name.tags.asScala.toMap))
       .filterNot(found.contains).map(_ -> Double.NaN)
-    (found ++ withoutWait).map { case (name, value) =>
+    val ofBroker = (found ++ withoutWait).map { case (name, value) =>
       val read: Gauge[java.lang.Double] = (_, _) => Double.box(value)
       val settings = if (name.name == "tokens") mutationQuota(name.tags.get("user"), name.tags.get("client-id")) else new MetricConfig
       name -> new KafkaMetric(this, name, read, settings, Time.SYSTEM)
-    }.asJava
+    }
+    (idle().toMap ++ ofBroker).asJava
   }
 
   override def metric(name: MetricName): KafkaMetric = metrics().get(name)

@@ -1,7 +1,6 @@
 package kafka.server
 
 import java.net.InetAddress
-import java.time.Duration
 import java.util.Properties
 import scala.collection.Map
 import scala.jdk.CollectionConverters._
@@ -30,14 +29,14 @@ class BrokerQuotas(
 ) {
   private type Bounds = Map[ClientQuotaEntity, Map[String, Double]]
 
-  private val metrics = new Metrics
+  /** Of Kafka's managers: clients whose sensors tests have asked for are here, without values. */
+  val metrics = new Metrics
   private val managers = QuotaFactory.instantiate(config, metrics, Time.SYSTEM, "ctrlchan-")
   private val ofKeys = Map(
     "producer_byte_rate" -> managers.produce, "consumer_byte_rate" -> managers.fetch, "request_percentage" -> managers.request,
     "controller_mutation_rate" -> managers.controllerMutation)
-  private val KeepFor = Duration.ofMillis(20).toNanos
   private var known: Bounds = Map.empty
-  private var knownAt = System.nanoTime - KeepFor
+  private var knownAt = System.nanoTime
 
   /** Managers that ask the broker before each answer: tests keep them. */
   val asked: QuotaFactory.QuotaManagers = managers.copy(
@@ -77,11 +76,15 @@ class BrokerQuotas(
     })
   }
 
-  /** Threads that ask at the same time get the same answer. */
-  private def refresh(): Unit = synchronized {
-    if (System.nanoTime - knownAt > KeepFor) {
-      read()
-      knownAt = System.nanoTime
+  /** Nothing older than the call counts; threads that wait for each other share an answer. */
+  private def refresh(): Unit = {
+    val oldest = System.nanoTime
+    synchronized {
+      if (knownAt - oldest < 0) {
+        val begin = System.nanoTime
+        read()
+        knownAt = begin
+      }
     }
   }
 

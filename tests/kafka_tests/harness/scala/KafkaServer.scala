@@ -512,7 +512,8 @@ class KafkaServer(
     openQuotas.get
   }
 
-  lazy val metrics: Metrics = new BrokerMetrics(samples, mutationQuota)
+  lazy val metrics: Metrics = new BrokerMetrics(
+    samples, mutationQuota, () => openQuotas.map(_.metrics.metrics.asScala).getOrElse(Map.empty))
 
   private def mutationQuota(user: String, clientId: String): MetricConfig =
     new MetricConfig().quota(quotaManagers.controllerMutation.quota(user, clientId))
