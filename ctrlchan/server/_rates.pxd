@@ -24,6 +24,8 @@ cdef struct Rate:
     int32_t current
     int32_t count
     Sample* samples
+    # No less than the sum of the samples, of which some may be old
+    double most
 
 
 cdef inline int64_t rate_bytes(int32_t kept) noexcept nogil:
@@ -32,11 +34,19 @@ cdef inline int64_t rate_bytes(int32_t kept) noexcept nogil:
 
 cdef inline void open_rate(Rate* rate, int32_t kept, int64_t window_ms, void* memory) noexcept nogil:
     rate.kept, rate.window_ms, rate.current, rate.count = kept, window_ms, 0, 0
-    rate.samples = <Sample*>memory
+    rate.samples, rate.most = <Sample*>memory, 0.0
 
 
 cdef inline void begin_sample(Sample* sample, int64_t now) noexcept nogil:
     sample.started_ms, sample.last_ms, sample.value, sample.events = now, now, 0.0, 0
+
+
+cdef inline double sum_of(const Rate* rate) noexcept nogil:
+    cdef double total = 0.0
+    cdef int32_t i
+    for i in range(rate.count):
+        total = total + rate.samples[i].value
+    return total
 
 
 cdef inline void record(Rate* rate, double value, int64_t now) noexcept nogil:
@@ -51,7 +61,9 @@ cdef inline void record(Rate* rate, double value, int64_t now) noexcept nogil:
         rate.count = max(rate.count, rate.current + 1)
         sample = &rate.samples[rate.current]
         begin_sample(sample, now)
+        rate.most = sum_of(rate)
     sample.value = sample.value + value
+    rate.most = rate.most + value
     sample.events = sample.events + 1
     sample.last_ms = now
 
@@ -77,14 +89,6 @@ cdef inline int64_t begin_of(Rate* rate, int64_t now) noexcept nogil:
     return oldest
 
 
-cdef inline double sum_of(const Rate* rate) noexcept nogil:
-    cdef double total = 0.0
-    cdef int32_t i
-    for i in range(rate.count):
-        total = total + rate.samples[i].value
-    return total
-
-
 cdef inline double rate_of(Rate* rate, int64_t now, int64_t* span_ms) noexcept nogil:
     """Return what was recorded, for each second. ``span_ms``: of which time; never less than all windows but one."""
     cdef int64_t elapsed = now - begin_of(rate, now)
@@ -93,6 +97,15 @@ cdef inline double rate_of(Rate* rate, int64_t now, int64_t* span_ms) noexcept n
         elapsed = elapsed + (rate.kept - 1 - full) * rate.window_ms
     span_ms[0] = max(<int64_t>1, elapsed)
     return sum_of(rate) / (span_ms[0] / 1000.0)
+
+
+cdef inline bint is_surely_below(const Rate* rate, double bound) noexcept nogil:
+    """Return whether ``rate_of`` is below a bound, as far as that can be said without a look at the samples.
+
+    Values that are recorded are not negative, but for one that takes the last one back. That old samples stay as they are
+    changes no later rate: they are emptied, or overwritten, before the oldest sample that counts now.
+    """
+    return rate.most < 0.999 * bound * ((rate.kept - 1) * rate.window_ms * 0.001)
 
 
 cdef inline double simple_rate_of(Rate* rate, int64_t now) noexcept nogil:

@@ -26,6 +26,8 @@ cdef struct RequestHeader:
     int32_t throttle_time_ms
     # When this call began, in monotonic nanoseconds; 0: there are no quotas, and nothing is measured
     int64_t began_ns
+    # When its client was charged; 0: not yet
+    int64_t charged_ns
 
 
 # As ``HotFunction``. ``context``: of the HotApi. QUEUE before anything was done: a handler thread of Python answers.

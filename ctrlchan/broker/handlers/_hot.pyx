@@ -67,7 +67,7 @@ cdef Result handle_request(void* context, HotRequest* request, Answer* answer) n
     cdef int i
     c.at, c.end, c.failed, c.flexible = request.data, request.data + request.size, False, False
     header.key, header.version = read_i16(&c), read_i16(&c)
-    header.throttle_time_ms, header.began_ns = request.throttle_time_ms, 0
+    header.throttle_time_ms, header.began_ns, header.charged_ns = request.throttle_time_ms, 0, 0
     if c.failed:
         return QUEUE
     for i in range((<BrokerHandler>context).count):
@@ -88,12 +88,17 @@ cdef Result handle_request(void* context, HotRequest* request, Answer* answer) n
                 request.spent_ns += monotonic_ns_of((<BrokerHandler>context).time) - header.began_ns
             if result == DONE or result == NO_ANSWER:
                 count_shared(&entry.answered, 1)
-                count_shared(&entry.total_ns, monotonic_ns_of((<BrokerHandler>context).time) - request.arrived_ns)
+                count_shared(&entry.total_ns, end_of(<BrokerHandler>context, &header) - request.arrived_ns)
                 count_shared(&entry.bytes_in, request.size + SIZE_BYTES)
                 if header.throttle_time_ms > 0:
                     count_shared(&entry.throttled_ms, header.throttle_time_ms)
             return result
     return QUEUE
+
+
+cdef inline int64_t end_of(BrokerHandler self, const RequestHeader* header) noexcept nogil:
+    """Return when the request was answered: each reading of the clock counts."""
+    return header.charged_ns if header.charged_ns else monotonic_ns_of(self.time)
 
 
 cdef int64_t begin_measuring(BrokerHandler self) noexcept nogil:
@@ -113,7 +118,8 @@ cdef bint charge(
         return False
     charged.user, charged.client_id, charged.client_id_size = request.user, header.client_id, header.client_id_size
     charged.quota_type, charged.size, charged.is_exempt = quota_type, size, is_exempt
-    charged.spent_ns = request.spent_ns + monotonic_ns_of(api.quotas.time) - header.began_ns
+    charged.now_ns = header.charged_ns = monotonic_ns_of(api.quotas.time)
+    charged.spent_ns = request.spent_ns + charged.now_ns - header.began_ns
     charged.network_ns, request.network_ns = request.network_ns, 0
     ms = api.quotas.charge(&charged)
     request.mute_ms = ms

@@ -40,6 +40,8 @@ cdef struct Charge:
     # Of threads of handlers, and of processors that received and sent before
     int64_t spent_ns
     int64_t network_ns
+    # Of the clock of the quotas
+    int64_t now_ns
 
 
 cdef class ClientQuotas:

@@ -30,6 +30,7 @@ from ctrlchan.server._rates cimport (
     average_of,
     open_rate,
     rate_bytes,
+    is_surely_below,
     rate_of,
     record,
     rounded,
@@ -446,7 +447,10 @@ cdef void sweep(ClientQuotas self, int64_t now, int64_t idle_ms) noexcept nogil:
 cdef int32_t throttle_of(ClientQuotas self, Sensor* sensor, int64_t now) noexcept nogil:
     """Return for how long what a sensor has recorded is too much; 0: it is not."""
     cdef int64_t span_ms, most_ms = INT64_MAX
-    cdef double rate = rate_of(&sensor.rate, now, &span_ms)
+    cdef double rate
+    if is_surely_below(&sensor.rate, sensor.bound):
+        return 0
+    rate = rate_of(&sensor.rate, now, &span_ms)
     if rate <= sensor.bound:
         return 0
     if sensor.quota_type == REQUEST:
@@ -542,7 +546,7 @@ cdef class ClientQuotas:
     # -- of processors
 
     cdef int32_t charge(self, const Charge* request) noexcept nogil:
-        cdef int64_t now = now_ms(self)
+        cdef int64_t now = request.now_ns // 1000000
         cdef Client* client
         cdef int32_t ms = 0
         lock(&self.mutex)
@@ -674,7 +678,7 @@ cdef class ClientQuotas:
         request.user, request.client_id = user, <const uint8_t*>PyBytes_AS_STRING(client_id)
         request.client_id_size = PyBytes_GET_SIZE(client_id)
         request.quota_type, request.size, request.is_exempt = quota_type, size, is_exempt
-        request.spent_ns, request.network_ns = spent_ns, 0
+        request.spent_ns, request.network_ns, request.now_ns = spent_ns, 0, monotonic_ns_of(self.time)
         with nogil:
             ms = self.charge(&request)
         return ms
