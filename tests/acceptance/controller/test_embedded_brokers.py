@@ -177,6 +177,12 @@ def _record(rig: KafkaRig, brokers: dict[int, Embedded], elect: Callable[[], obj
     _settle(rig, {FIRST: brokers[FIRST]}, {0: FIRST, 1: FIRST, 2: FIRST})
     brokers[SECOND].register()
     _settle(rig, brokers, {0: FIRST, 1: FIRST, 2: FIRST})
+    # Leaders and ISRs are those from before its return.
+    offline = f"offline_replicas=({SECOND}"
+    wait_until(
+        lambda: all(offline not in one.metadata() for one in brokers.values()),
+        what="all see the broker again",
+    )
     recording.metadata = {broker_id: one.metadata() for broker_id, one in brokers.items()}
 
     zookeeper.create(f"/admin/delete_topics/{TOPIC}")
