@@ -239,6 +239,9 @@ class History:
 
     def _finish(self, returns: bool) -> None:
         """Let all transactions end: by producers that come back, or by their time."""
+        wait_until(
+            lambda: not self._cluster.is_stopped, timeout=_SECONDS, what="a killed coordinator is back"
+        )
         for client in (*self._producers, self._plain):
             assert client.go_on(), "no answer although nothing is faulty"
         if returns:
