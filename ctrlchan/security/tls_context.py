@@ -19,11 +19,20 @@ from ctrlchan.security.failure import ConnectionFailed, Failure
 from ctrlchan.security.settings import TlsSettings
 from ctrlchan.security.stores import Stores, file_states, read_stores
 
-__all__ = ["TlsContexts", "check_suite", "context_of"]
+__all__ = [
+    "VERSIONS",
+    "TlsContexts",
+    "check_suite",
+    "context_of",
+    "load_authorities",
+    "load_chain",
+    "server_context_of",
+]
 
 _LOG: Final = logging.getLogger(__name__)
 
-_VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+#: Values of ssl.enabled.protocols
+VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 
 
 def context_of(settings: TlsSettings, stores: Stores | None = None) -> ssl.SSLContext:
@@ -90,7 +99,7 @@ class TlsContexts:
 
 def _context(protocol: int, settings: TlsSettings) -> ssl.SSLContext:
     context = ssl.SSLContext(protocol)
-    versions = [_VERSIONS[version] for version in settings.versions]
+    versions = [VERSIONS[version] for version in settings.versions]
     context.minimum_version, context.maximum_version = min(versions), max(versions)
     if settings.cipher_suites:
         _choose_suites(context, settings)
@@ -138,26 +147,25 @@ def _load_trusted(context: ssl.SSLContext, stores: Stores) -> None:
     if stores.trusted is None:
         context.load_default_certs()
     else:
-        _load_authorities(context, *stores.trusted)
+        pem, name = stores.trusted
+        try:
+            load_authorities(context, pem)
+        except (ssl.SSLError, ValueError):
+            raise ValueError(f"{name}: no certificates in PEM that can be read") from None
 
 
-def _load_authorities(context: ssl.SSLContext, pem: str, name: str) -> None:
-    try:
-        context.load_verify_locations(cadata=pem)
-    except (ssl.SSLError, ValueError):
-        raise ValueError(f"{name}: no certificates in PEM that can be read") from None
+def load_authorities(context: ssl.SSLContext, pem: str) -> None:
+    """Trust the certificates of a text. Raises ssl.SSLError or ValueError."""
+    context.load_verify_locations(cadata=pem)
     # Each of them is an authority of its own, as in Java. Without this OpenSSL refuses a certificate that is
     # among them and signed by itself, if another one of the same name stands before it.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
 
 
 def _load_certificate(context: ssl.SSLContext, pem: str, password: str | None, name: str) -> None:
-    """Give the context our certificate, which OpenSSL takes from a file only."""
-    file, path = _private_file(pem)
-    # A function: without one OpenSSL asks on the terminal.
-    answer: Callable[[], str] = lambda: password or ""  # noqa: E731
+    """Give the context our certificate. Raises ValueError."""
     try:
-        context.load_cert_chain(path, password=answer)
+        load_chain(context, pem, password)
     except (ssl.SSLError, ValueError, OSError) as problem:
         if getattr(problem, "reason", None) == "KEY_VALUES_MISMATCH":
             why = "the private key is not that of the certificate"
@@ -166,6 +174,18 @@ def _load_certificate(context: ssl.SSLContext, pem: str, password: str | None, n
         else:
             why = "no private key and certificate in PEM that can be read"
         raise ValueError(f"{name}: {why}") from None
+
+
+def load_chain(context: ssl.SSLContext, pem: str, password: str | None) -> None:
+    """Give the context our certificate and its key, which OpenSSL takes from a file only.
+
+    Raises ssl.SSLError, ValueError or OSError.
+    """
+    file, path = _private_file(pem)
+    # A function: without one OpenSSL asks on the terminal.
+    answer: Callable[[], str] = lambda: password or ""  # noqa: E731
+    try:
+        context.load_cert_chain(path, password=answer)
     finally:
         os.close(file)
         if not path.startswith("/proc/"):

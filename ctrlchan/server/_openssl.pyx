@@ -35,7 +35,7 @@ cdef bint is_loaded = False
 
 
 class OpenSslError(Exception):
-    """OpenSSL cannot be used."""
+    """No libssl can be used. The text says why, for each that was tried."""
 
 
 class TlsContextError(ValueError):
@@ -56,10 +56,7 @@ cdef const OpenSsl* loaded_openssl() except NULL:
     if not is_loaded:
         reasons = []
         if not any(_load(name, is_new, reasons) for name, is_new in _candidates()):
-            raise OpenSslError(
-                f"TLS listeners need OpenSSL 1.1.1 or 3, such as the system's package libssl3 or openssl-libs: "
-                f"{'; '.join(reasons)}"
-            )
+            raise OpenSslError("; ".join(reasons))
         FUNCTIONS.OPENSSL_init_ssl(0, NULL)
         is_loaded = True
     return &FUNCTIONS

@@ -20,7 +20,8 @@ limit: handler threads answer them until the peer is authenticated (``security/a
 an end is checked here, once for each request.
 
 TLS is another ``Transport`` (what moves bytes of a connection), given with the connection by its acceptor, and a state
-of the connection before the first request (``_loop/tls.pxi``).
+of the connection before the first request (``_loop/handshakes.pxi``): that of a libssl (``_loop/tls.pxi``), or that of
+Python's ssl, which needs the GIL (``_loop/python_tls.pxi``).
 
 Source: kafka.network.SocketServer, kafka.network.RequestChannel, kafka.server.DelayedOperationPurgatory.
 """
@@ -95,6 +96,7 @@ from ctrlchan.server._openssl cimport (
     set_errno,
 )
 
+import atexit
 import ipaddress
 import os
 
@@ -115,6 +117,7 @@ cdef extern from "server/_loop/poller.h" nogil:
     void name_thread(const char* name)
 
     int close(int fd)
+    int usleep(unsigned int microseconds)
     int fcntl(int fd, int command, ...)
 
 cdef enum:
@@ -248,6 +251,8 @@ cdef struct Transport:
     int64_t (*send_range)(Connection*, const FileRange*, int64_t) noexcept nogil
     # Whether there are received bytes that the poller does not report.
     bint (*has_more)(Connection*) noexcept nogil
+    # Go on with the handshake. Only for connections in that state
+    void (*shake_hands)(Connection*) noexcept nogil
 
 
 cdef struct Connection:
@@ -333,6 +338,18 @@ cdef struct Connection:
     int64_t spare_second
     # It has sent one more.
     bint is_flooding
+    # TLS of Python's ssl: the TlsSession, NULL as for ``ssl``. Used with the GIL
+    PyObject* session
+    # Received bytes that are not decrypted: records, of which the last one may be incomplete
+    uint8_t* records
+    int64_t records_size
+    # There is a whole record among them, or decrypted bytes wait in the session.
+    bint has_more
+    # Encrypted bytes, of which the first ``sealed_sent`` are sent
+    uint8_t* sealed
+    int64_t sealed_size
+    int64_t sealed_capacity
+    int64_t sealed_sent
     # The kernel encrypts what is sent.
     bint kernel_sends
     # Not 0: the bytes that the last call could not send; the next one has no fewer.
@@ -455,8 +472,10 @@ cdef struct Listener:
     int index
     int fd
     const Transport* transport
-    # Guarded by ``Network.tls_mutex``. NULL: plaintext
+    # Guarded by ``Network.tls_mutex``. NULL: plaintext, or TLS of Python's ssl
     SSL_CTX* tls
+    # The PythonTlsContext. Guarded by the GIL. NULL: plaintext, or TLS of a libssl
+    PyObject* python_tls
     # Whether certificates name peers
     bint names_peers
     # Whether a handler thread names every peer, also one without a certificate
@@ -584,7 +603,9 @@ include "_loop/answers.pxi"
 include "_loop/shared.pxi"
 include "_loop/requests.pxi"
 include "_loop/sessions.pxi"
+include "_loop/handshakes.pxi"
 include "_loop/tls.pxi"
+include "_loop/python_tls.pxi"
 include "_loop/connections.pxi"
 include "_loop/direct_answers.pxi"
 include "_loop/processors.pxi"

@@ -21,11 +21,10 @@ from ctrlchan.security.listener_security import ClientAuth, ListenerSecurity
 from ctrlchan.security.stores import file_states
 from ctrlchan.security.tls_context import context_of, server_context_of
 from ctrlchan.security.trial_handshake import why_no_handshake
-from ctrlchan.server.tls_contexts import log_expiry, read_listener_stores, tls_context_of
+from ctrlchan.server.tls_contexts import ListenerContext, log_expiry, read_listener_stores, tls_context_of
 
 if TYPE_CHECKING:
     from ctrlchan.security.settings import TlsSettings
-    from ctrlchan.server._openssl import TlsContext
 
 __all__ = ["ListenerStores"]
 
@@ -50,7 +49,7 @@ class _Read(NamedTuple):
 
     settings: TlsSettings
     states: tuple[object, ...]
-    context: TlsContext
+    context: ListenerContext
     sides: _Sides | None
 
 
@@ -82,7 +81,7 @@ class ListenerStores:
         log_expiry(name, self._used.context)
 
     @property
-    def context(self) -> TlsContext:
+    def context(self) -> ListenerContext:
         """The context with these stores."""
         return self._used.context
 
@@ -90,7 +89,7 @@ class ListenerStores:
         """Raise ConfigError for stores that cannot take the place of the present ones."""
         self._read_checked(tls)
 
-    def replace(self, tls: TlsSettings, use: Callable[[TlsContext], object]) -> None:
+    def replace(self, tls: TlsSettings, use: Callable[[ListenerContext], object]) -> None:
         """Call ``use`` with the context of other stores, whose files are read now.
 
         Raises ConfigError for stores that cannot be used: the ones before stay.
@@ -98,7 +97,7 @@ class ListenerStores:
         with self._lock:
             self._take(self._read_checked(tls), use)
 
-    def reread(self, use: Callable[[TlsContext], object]) -> None:
+    def reread(self, use: Callable[[ListenerContext], object]) -> None:
         """Call ``use`` with the context of files that have changed. One that is gone has not, as in Kafka.
 
         Raises ConfigError for files that cannot be used: what they had before stays in use.
@@ -108,7 +107,7 @@ class ListenerStores:
             if states != self._used.states and None not in states:
                 self._take(self._checked(self._read(self._used.settings)), use)
 
-    def refresh(self, use: Callable[[TlsContext], object]) -> None:
+    def refresh(self, use: Callable[[ListenerContext], object]) -> None:
         """Call ``use`` with the context of files that have changed. Those that cannot be used are logged."""
         with self._lock:
             if file_states(self._used.settings) == self._used.states:
@@ -125,7 +124,7 @@ class ListenerStores:
             logger.info("listener %s: changed files of its stores are used", self.name)
             self._take(read, use)
 
-    def _take(self, read: _Read, use: Callable[[TlsContext], object]) -> None:
+    def _take(self, read: _Read, use: Callable[[ListenerContext], object]) -> None:
         log_expiry(self.name, read.context)
         use(read.context)
         self._used, self._problem = read, None
@@ -178,7 +177,7 @@ class ListenerStores:
                     f"cannot connect to each other (the server has the {which} ones): {reason}"
                 )
 
-    def _check_names(self, old: TlsContext, new: TlsContext) -> None:
+    def _check_names(self, old: ListenerContext, new: ListenerContext) -> None:
         """Raise ConfigError for a certificate of another name, or without a host that the old one names.
 
         Kafka compares all entries of the key store; here the certificate in use counts.

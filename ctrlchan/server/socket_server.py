@@ -23,18 +23,19 @@ from ctrlchan.protocol import SecurityProtocol
 from ctrlchan.rate_limit import LogRateLimit
 from ctrlchan.security.listener_security import ListenerSecurity
 from ctrlchan.server._connection_quotas import ConnectionQuotas
-from ctrlchan.server._openssl import TlsContext, why_tls_failed
 from ctrlchan.server._processor import EventKind, HotHandler, NetworkThreads, TakenRequest
 from ctrlchan.server.request_context import Principal, RequestContext
 from ctrlchan.server.security.peer_names import PeerNames
 from ctrlchan.server.security.sasl_server import SaslListener, SaslServer
 from ctrlchan.server.store_watcher import StoreWatcher, Watched
+from ctrlchan.server.tls_failures import why_tls_failed
 from ctrlchan.state.brokers import format_host_port
 from ctrlchan.text import printable
 
 if TYPE_CHECKING:
     from ctrlchan.security.settings import TlsSettings
     from ctrlchan.server.listener_stores import ListenerStores
+    from ctrlchan.server.tls_contexts import ListenerContext
 
 __all__ = [
     "AUTHENTICATION_MS",
@@ -385,7 +386,7 @@ class SocketServer:
         if (stores := self._stores[number]) is not None:
             stores.reread(partial(self._use_context, number))
 
-    def _use_context(self, number: int, context: TlsContext) -> None:
+    def _use_context(self, number: int, context: ListenerContext) -> None:
         with self._stopping:
             if not self._is_stopped:
                 self.threads.use_context(number, context)
@@ -414,7 +415,12 @@ def _stores_of(listener: Listener) -> ListenerStores | None:
     if not listener.security_protocol.has_tls:
         return None
     # Imported here: others need no OpenSSL.
-    from ctrlchan.server.listener_stores import ListenerStores
+    try:
+        from ctrlchan.server.listener_stores import ListenerStores
+    except ImportError as error:
+        raise ConfigError(
+            f"listener {listener.name}: TLS needs the module ssl, which this Python does not have: {error}"
+        ) from None
 
     return ListenerStores(listener.name, listener.security, is_inter_broker=listener.is_inter_broker)
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from datetime import UTC, datetime
-from typing import Any, Final
+from functools import cache
+from typing import Any, Final, TypeAlias
 
 from ctrlchan.config import table
 from ctrlchan.config.setting import Setting
@@ -16,11 +18,17 @@ from ctrlchan.security.distinguished_names import java_name
 from ctrlchan.security.listener_security import ClientAuth, ListenerSecurity
 from ctrlchan.security.settings import TlsSettings
 from ctrlchan.security.stores import Stores, own_certificate, trusted_certificates
-from ctrlchan.server._openssl import OpenSslError, TlsContext, TlsContextError
+from ctrlchan.server._openssl import OpenSslError, TlsContext, TlsContextError, openssl_version
+from ctrlchan.server.python_tls import PythonTlsContext
 
-__all__ = ["log_expiry", "read_listener_stores", "tls_context_of"]
+__all__ = ["PYTHON_TLS", "ListenerContext", "log_expiry", "read_listener_stores", "tls_context_of"]
 
 logger = logging.getLogger("ctrlchan.broker")
+
+#: An environment variable: with a value, and not 0, listeners use Python's ssl, also where there is a libssl.
+PYTHON_TLS: Final = "CTRLCHAN_PYTHON_TLS"
+#: What a listener with TLS begins its connections with.
+ListenerContext: TypeAlias = TlsContext | PythonTlsContext
 
 _DAY: Final = 86_400
 #: A certificate that expires within so many days is a warning.
@@ -46,7 +54,9 @@ def read_listener_stores(listener: str, security: ListenerSecurity, *, trusts: b
         raise _refused(listener, setting, problem) from None
 
 
-def tls_context_of(listener: str, security: ListenerSecurity, stores: Stores | None = None) -> TlsContext:
+def tls_context_of(
+    listener: str, security: ListenerSecurity, stores: Stores | None = None
+) -> ListenerContext:
     """Return the context of a TLS listener. Raises ConfigError.
 
     ``stores``: what was read of its settings, None to read it now.
@@ -58,7 +68,7 @@ def tls_context_of(listener: str, security: ListenerSecurity, stores: Stores | N
     suites = openssl_suites(settings.cipher_suites)
     pem = own.pem.encode("ascii", "replace")
     try:
-        return TlsContext(
+        return _context_class(os.environ.get(PYTHON_TLS, "") not in ("", "0"))(
             chain=pem,
             key=pem,
             password=None if own.password is None else own.password.encode(),
@@ -68,8 +78,6 @@ def tls_context_of(listener: str, security: ListenerSecurity, stores: Stores | N
             suites=suites.tls12,
             suites13=suites.tls13,
         )
-    except OpenSslError as problem:
-        raise ConfigError(f"listener {listener}: {problem}") from None
     except TlsContextError as problem:
         parts: dict[str, Setting[Any]] = {
             "trusted": _trust_setting(settings),
@@ -82,7 +90,28 @@ def tls_context_of(listener: str, security: ListenerSecurity, stores: Stores | N
         raise _refused(listener, refused, f"{file}: {problem}" if is_file else problem) from None
 
 
-def log_expiry(listener: str, context: TlsContext) -> None:
+@cache
+def _context_class(is_python: bool) -> type[TlsContext] | type[PythonTlsContext]:
+    """Return what makes contexts: of a libssl, or of Python's ssl where none can be loaded or that is wanted.
+
+    A process has one for all of its listeners; the log says once that it is the slower one.
+    """
+    why = f"{PYTHON_TLS} is set"
+    if not is_python:
+        try:
+            openssl_version()
+            return TlsContext
+        except OpenSslError as problem:
+            why = str(problem)
+    logger.warning(
+        "TLS listeners use Python's ssl module: each record takes the GIL, which is slower. Install the "
+        "system's OpenSSL 1.1.1 or 3, such as its package libssl3 or openssl-libs (%s)",
+        why,
+    )
+    return PythonTlsContext
+
+
+def log_expiry(listener: str, context: ListenerContext) -> None:
     """Log until when the certificate of a listener is valid."""
     try:
         name = java_name(context.subject)

@@ -4,7 +4,7 @@
 # buffer of the processor's pool, or memory of one frame that is larger than a receive buffer. The last grows
 # with what has arrived, and never holds a byte behind its frame. The capacity tells which one it is.
 
-# -- plaintext: how bytes of a connection are moved. Another Transport is TLS (``tls.pxi``).
+# -- plaintext: how bytes of a connection are moved. Another Transport is TLS (``tls.pxi``), a third one TLS of Python's ssl (``python_tls.pxi``).
 
 
 cdef void end_plain(Connection* c) noexcept nogil:
@@ -37,6 +37,7 @@ PLAINTEXT.receive = receive_plain
 PLAINTEXT.send = send_plain
 PLAINTEXT.send_range = send_range_plain
 PLAINTEXT.has_more = has_more_plain
+PLAINTEXT.shake_hands = NULL
 
 
 # -- memory
@@ -140,6 +141,8 @@ cdef void open_connection(Connection* c, int fd) noexcept nogil:
     c.identity = c.user = 0
     c.network_ns = 0
     c.holds_back = False
+    c.read_needs_write = c.write_needs_read = c.is_drained = c.is_broken = c.has_ended = c.is_flooding = c.has_more = False
+    c.retry_bytes = 0
     link_active(c)
     count(&p.counters.connections, 1)
     count(&p.counters.opened, 1)
@@ -548,7 +551,7 @@ cdef void watch(Connection* c) noexcept nogil:
         events = READABLE
     if unsent:
         events |= WRITABLE
-    set_interest(c, events if c.ssl == NULL else wanted_events(c, unsent, events))
+    set_interest(c, wanted_events(c, unsent, events))
 
 
 cdef void set_interest(Connection* c, int events) noexcept nogil:
@@ -565,13 +568,13 @@ cdef void serve(Connection* c, int events) noexcept nogil:
     if c.fd < 0:
         return
     if c.state == HANDSHAKING:
-        shake_hands(c)
+        c.transport.shake_hands(c)
         return
-    if c.ssl != NULL and events & READABLE:
+    if events & READABLE:
         c.is_drained = False
-    if events & WRITABLE and c.interest & WRITABLE or c.ssl != NULL and c.write_needs_read and events & READABLE:
+    if events & WRITABLE and c.interest & WRITABLE or c.write_needs_read and events & READABLE:
         if flush(c):
-            if c.ssl != NULL and c.read_needs_write and c.state == IDLE:
+            if c.read_needs_write and c.state == IDLE:
                 receive(c)
             else:
                 advance(c)

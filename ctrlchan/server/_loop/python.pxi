@@ -179,7 +179,7 @@ cdef class NetworkThreads:
     ``listeners``: names and listening sockets' descriptors, which belong to this object from here on. ``processors``: of
     each listener, which has an acceptor of its own. ``is_shared``: of all listeners together, which share one acceptor.
     ``idle_ns``: -1 for never. ``quotas``: the limits of connections, None for no limits.
-    ``security_protocols``, ``contexts``: of the listeners, their TlsContexts or None; empty: PLAINTEXT. ``namers``: for each
+    ``security_protocols``, ``contexts``: of the listeners, their TlsContexts, PythonTlsContexts or None; empty: PLAINTEXT. ``namers``: for each
     listener, what returns the Principal of a peer for the name in its certificate (DER), its address and its port, or None
     if the peer is refused; without a namer certificates name nobody. ``names_all``: for each listener, whether the namer
     names peers without certificates, too (the name is empty then). ``authenticators``: for each listener, what makes the
@@ -259,6 +259,7 @@ cdef class NetworkThreads:
             for i in range(network.listener_count):
                 if network.listeners[i].tls != NULL:
                     openssl_functions().SSL_CTX_free(network.listeners[i].tls)
+                Py_XDECREF(network.listeners[i].python_tls)
         free(network.processors)
         free(network.acceptors)
         free(network.listeners)
@@ -322,22 +323,17 @@ cdef class NetworkThreads:
             Py_INCREF(self)
         return ended
 
-    def use_context(self, int listener, TlsContext context not None):
-        """Begin new connections of a TLS listener with ``context``. Others keep the one with which they began."""
-        cdef Network* network = self.network
-        cdef SSL_CTX* before
-        cdef SSL_CTX* after = context.context
-        if not 0 <= listener < network.listener_count:
+    def use_context(self, int listener, context not None):
+        """Begin new connections of a TLS listener with ``context``. Others keep the one with which they began.
+
+        A listener has TlsContexts or PythonTlsContexts, never both.
+        """
+        if not 0 <= listener < self.network.listener_count:
             raise ValueError(f"listener {listener}: there is none")
-        openssl_functions().SSL_CTX_up_ref(after)
-        with nogil:
-            lock(&network.tls_mutex)
-            before = network.listeners[listener].tls
-            network.listeners[listener].tls = after
-            unlock(&network.tls_mutex)
-        if before != NULL:
-            openssl_functions().SSL_CTX_free(before)
-        network.listeners[listener].transport = &TLS
+        if isinstance(context, TlsContext):
+            use_openssl(self.network, listener, context)
+        else:
+            use_python(&self.network.listeners[listener], context)
 
     def resize(self, int processors):
         """Let each listener have another number of processors for the connections that it accepts from now on.
@@ -529,6 +525,29 @@ cdef class NetworkThreads:
         return event.kind, event.value, peer_of(&event.peer), left_out, listener
 
 
+cdef void use_openssl(Network* network, int listener, TlsContext context) noexcept:
+    cdef SSL_CTX* before
+    cdef SSL_CTX* after = context.context
+    openssl_functions().SSL_CTX_up_ref(after)
+    with nogil:
+        lock(&network.tls_mutex)
+        before = network.listeners[listener].tls
+        network.listeners[listener].tls = after
+        unlock(&network.tls_mutex)
+    if before != NULL:
+        openssl_functions().SSL_CTX_free(before)
+    network.listeners[listener].transport = &TLS
+
+
+cdef int use_python(Listener* listener, object context) except -1:
+    cdef PyObject* before = listener.python_tls
+    Py_INCREF(context)
+    listener.python_tls = <PyObject*>context
+    listener.transport = &PYTHON_TLS
+    Py_XDECREF(before)
+    return 0
+
+
 cdef TakenRequest request_of(NetworkThreads threads, Connection* c):
     """Return the request that was taken; None if it has ended, or if the hot handler shall see it first."""
     cdef TakenRequest request
@@ -666,6 +685,9 @@ cdef void free_processor(Processor* p) noexcept:
             free_answer(&c.out)
             free(c.data)
             free(c.subject)
+            free(c.records)
+            free(c.sealed)
+            Py_XDECREF(c.session)
             Py_XDECREF(c.context)
             Py_XDECREF(c.authenticator)
         free(p.chunks[i])

@@ -115,7 +115,7 @@ cdef void count_received(Connection* c) noexcept nogil:
     """Count the receive memory that the connection keeps, if it is large and the peer is not authenticated."""
     if c.stage != OPEN:
         stop_counting(c)
-        c.counted_bytes = c.capacity if c.capacity > SMALL_BYTES else 0
+        c.counted_bytes = (c.capacity if c.capacity > SMALL_BYTES else 0) + c.records_size
         c.processor.unauthenticated_bytes += c.counted_bytes
 
 

@@ -1,8 +1,4 @@
-# TLS: another Transport, and the handshake before the first request. All of it runs without the GIL.
-#
-# A connection of a TLS listener begins in the state HANDSHAKING, without memory of OpenSSL: that comes with the peer's
-# first byte, which is looked at: so the log can say that a peer does not speak TLS at all. A handshake has a time limit,
-# and a processor has at most MAX_HANDSHAKES of them: one more closes the oldest.
+# TLS of a libssl: another Transport. All of it runs without the GIL.
 #
 # OpenSSL may want to write when it is asked to read (an answer to KeyUpdate), and the reverse: ``read_needs_write`` and
 # ``write_needs_read`` say so, and ``wanted_events`` turns the poller's interest around. It may have bytes that the poller
@@ -22,32 +18,12 @@ cdef int64_t failure_number(SSL* ssl) noexcept nogil:
 # -- the handshake
 
 
-cdef void begin_tls(Connection* c) noexcept nogil:
-    """Wait for the first byte of the handshake, for a limited time."""
-    cdef Processor* p = c.processor
-    c.state, c.stage = HANDSHAKING, OPEN
-    start_timer(&p.wheel, &c.timer, p.now // 1000000 + HANDSHAKE_MS + 1)
-
-
 cdef bint open_tls(Connection* c) noexcept nogil:
     """Make OpenSSL's part of the connection when its first byte is there. Return whether the handshake may go on."""
     cdef Processor* p = c.processor
     cdef const OpenSsl* openssl = openssl_functions()
     cdef Listener* listener = &p.network.listeners[c.listener]
-    cdef uint8_t first[SIZE_BYTES]
-    cdef int64_t size
-    memset(first, 0, SIZE_BYTES)
-    size = look_at_bytes(c.fd, first, SIZE_BYTES)
-    if size < 0 and (errno == EAGAIN or errno == EWOULDBLOCK or errno == EINTR):
-        return False
-    if size <= 0:
-        # The peer has gone without a word, as probes of load balancers do.
-        close_connection(c)
-        return False
-    if first[0] != HANDSHAKE_RECORD:
-        count(&p.counters.failed_handshakes, 1)
-        report_of(c, NOT_TLS, get_i32(first))
-        close_connection(c)
+    if not speaks_tls(c):
         return False
     lock(&p.network.tls_mutex)
     c.ssl = openssl.SSL_new(listener.tls)
@@ -61,42 +37,11 @@ cdef bint open_tls(Connection* c) noexcept nogil:
         close_connection(c)
         return False
     openssl.SSL_set_accept_state(c.ssl)
-    c.read_needs_write = c.write_needs_read = c.is_drained = c.is_broken = c.has_ended = c.is_flooding = False
-    c.retry_bytes = 0
     link_handshake(c)
     return True
 
 
-cdef void link_handshake(Connection* c) noexcept nogil:
-    """Make the connection the last one of those that OpenSSL shakes hands for, and close the first of too many."""
-    cdef Processor* p = c.processor
-    if p.handshakes == MAX_HANDSHAKES:
-        count(&p.counters.failed_handshakes, 1)
-        report_of(p.first_handshake, TOO_MANY_HANDSHAKES, MAX_HANDSHAKES)
-        close_connection(p.first_handshake)
-    c.next_handshake, c.previous_handshake = NULL, p.last_handshake
-    if p.last_handshake != NULL:
-        p.last_handshake.next_handshake = c
-    else:
-        p.first_handshake = c
-    p.last_handshake = c
-    p.handshakes += 1
-
-
-cdef void unlink_handshake(Connection* c) noexcept nogil:
-    cdef Processor* p = c.processor
-    if c.previous_handshake != NULL:
-        c.previous_handshake.next_handshake = c.next_handshake
-    else:
-        p.first_handshake = c.next_handshake
-    if c.next_handshake != NULL:
-        c.next_handshake.previous_handshake = c.previous_handshake
-    else:
-        p.last_handshake = c.previous_handshake
-    p.handshakes -= 1
-
-
-cdef void shake_hands(Connection* c) noexcept nogil:
+cdef void shake_hands_tls(Connection* c) noexcept nogil:
     """Go on with the handshake as far as the socket allows."""
     cdef const OpenSsl* openssl = openssl_functions()
     cdef int result, error
@@ -114,32 +59,23 @@ cdef void shake_hands(Connection* c) noexcept nogil:
         set_interest(c, WRITABLE)
     else:
         c.is_broken = True
-        count(&c.processor.counters.failed_handshakes, 1)
-        report_of(c, HANDSHAKE_FAILED, failure_number(c.ssl) if error == SSL_ERROR_SSL else 0)
-        close_connection(c)
+        fail_handshake(c, failure_number(c.ssl) if error == SSL_ERROR_SSL else 0)
 
 
 cdef void end_handshake(Connection* c) noexcept nogil:
     """Begin with requests. Bytes of the first ones may have come with the end of the handshake."""
-    cdef Processor* p = c.processor
     cdef const OpenSsl* openssl = openssl_functions()
-    stop_timer(&p.wheel, &c.timer)
-    unlink_handshake(c)
-    c.state = IDLE
-    count(&p.counters.handshakes, 1)
+    begin_requests(c)
     if not keep_subject(c):
-        report(p.network, NO_MEMORY, 0, &c.peer)
+        report(c.processor.network, NO_MEMORY, 0, &c.peer)
         close_connection(c)
         return
     c.kernel_sends = (
         openssl.SSL_sendfile != NULL
         and openssl.BIO_ctrl(openssl.SSL_get_wbio(c.ssl), BIO_CTRL_GET_KTLS_SEND, 0, NULL) > 0
     )
-    c.spare_records, c.spare_second = SPARE_RECORDS, p.now // 1000000000
     openssl.SSL_set_msg_callback(c.ssl, count_record)
     openssl.SSL_ctrl(c.ssl, SSL_CTRL_SET_MSG_CALLBACK_ARG, 0, c)
-    touch(c)
-    begin_session(c)
     set_interest(c, READABLE)
     if c.fd >= 0 and has_more_tls(c):
         receive(c)
@@ -150,19 +86,12 @@ cdef void count_record(
 ) noexcept nogil:
     """Let OpenSSL stop reading when the peer has sent too many records without data. OpenSSL calls this."""
     cdef Connection* c = <Connection*>context
-    cdef int64_t second
     # A record of TLS 1.3 looks as if it had data; what it is, its last byte says.
     if is_sent or size == 0 or part != SSL3_RT_HEADER and part != SSL3_RT_INNER_CONTENT_TYPE:
         return
     if (<const uint8_t*>data)[0] == DATA_RECORD:
         return
-    second = c.processor.now // 1000000000
-    c.spare_records = min(SPARE_RECORDS, c.spare_records + second - c.spare_second)
-    c.spare_second = second
-    if c.spare_records > 0:
-        c.spare_records -= 1
-    else:
-        c.is_flooding = True
+    if not allow_record(c):
         # As if the peer had said goodbye: OpenSSL looks at this for each record, and reads none after it.
         openssl_functions().SSL_set_shutdown(ssl, SSL_RECEIVED_SHUTDOWN)
 
@@ -178,22 +107,13 @@ cdef bint keep_subject(Connection* c) noexcept nogil:
         if certificate != NULL:
             openssl.X509_free(certificate)
         return True
-    c.is_unknown = True
     name = openssl.X509_get_subject_name(certificate)
     size = openssl.i2d_X509_NAME(name, NULL)
-    c.subject = <uint8_t*>malloc(size) if size > 0 else NULL
-    if c.subject != NULL:
-        place = c.subject
-        c.subject_size = openssl.i2d_X509_NAME(name, &place)
+    place = room_for_subject(c, size)
+    if place != NULL:
+        openssl.i2d_X509_NAME(name, &place)
     openssl.X509_free(certificate)
     return c.subject != NULL
-
-
-cdef void forget_subject(Connection* c) noexcept nogil:
-    free(c.subject)
-    c.subject = NULL
-    c.subject_size = 0
-    c.is_unknown = False
 
 
 cdef void end_tls(Connection* c) noexcept nogil:
@@ -317,15 +237,6 @@ cdef bint has_more_tls(Connection* c) noexcept nogil:
     return c.ssl != NULL and (c.has_ended or not c.is_drained and openssl_functions().SSL_has_pending(c.ssl))
 
 
-cdef int wanted_events(Connection* c, bint unsent, int events) noexcept nogil:
-    """Return for what the poller shall watch: where OpenSSL needs the other direction, for that."""
-    if unsent and c.write_needs_read:
-        return (events & ~WRITABLE) | READABLE
-    if not unsent and c.read_needs_write and c.state == IDLE:
-        return events | WRITABLE
-    return events
-
-
 cdef Transport TLS
 TLS.begin = begin_tls
 TLS.end = end_tls
@@ -333,3 +244,4 @@ TLS.receive = receive_tls
 TLS.send = send_tls
 TLS.send_range = send_range_tls
 TLS.has_more = has_more_tls
+TLS.shake_hands = shake_hands_tls

@@ -24,6 +24,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from ctrlchan import EmbeddedBroker, EmbeddedCluster
 from ctrlchan.errors import ConfigError
+from ctrlchan.server.tls_contexts import PYTHON_TLS
 from tests.kafka.waiting import wait_until
 from tests.unit.server.tls_serving import authority_pem, certificate, client_context, issued, pem_of
 
@@ -61,18 +62,21 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("tls")
 
 
-@pytest.fixture(scope="module")
-def secured(folder: Path) -> Iterator[EmbeddedCluster]:
+@pytest.fixture(scope="module", params=["libssl", "python"])
+def secured(folder: Path, request: pytest.FixtureRequest) -> Iterator[EmbeddedCluster]:
+    """A cluster with OpenSSL by itself, then one with Python's ssl."""
     acls = {
         "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
         "super.users": "User:alice;User:ANONYMOUS",
     }
-    with EmbeddedCluster(
-        1, more_listeners={"SECURE": "localhost:0"}, configs=settings(folder) | acls
-    ) as cluster:
-        for topic in ("large", "other"):
-            cluster.create_topic(topic, partitions=1)
-        yield cluster
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv(PYTHON_TLS, "1" if request.param == "python" else "0")
+        with EmbeddedCluster(
+            1, more_listeners={"SECURE": "localhost:0"}, configs=settings(folder) | acls
+        ) as cluster:
+            for topic in ("large", "other"):
+                cluster.create_topic(topic, partitions=1)
+            yield cluster
 
 
 def client(folder: Path, name: str | None = None) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """A client whose records of TLS are made here after its handshake: it sends what OpenSSL would not.
 
-The keys come from the log of secrets that ``ssl`` writes. Cipher suites: AES-128-GCM with SHA-256 alone.
+The keys come from the log of secrets that ``ssl`` writes. Cipher suites: AES-128-GCM with SHA-256, and with
+TLS 1.3 AES-256-GCM with SHA-384.
 """
 
 from __future__ import annotations
@@ -19,9 +20,12 @@ from tests.unit.server.tls_serving import client_context
 
 __all__ = ["ALERT", "CLIENT_HELLO", "DATA", "HANDSHAKE", "KEY_UPDATE", "SUITES", "ForgingClient"]
 
-#: IANA's names of the suites, which a listener must have no others beside.
+#: IANA's names of the suites that a listener must have. The third is for Python's ssl, which needs all of
+#: TLS 1.3; no client is given it.
 SUITES: Final = (
+    "TLS_AES_256_GCM_SHA384",
     "TLS_AES_128_GCM_SHA256",
+    "TLS_CHACHA20_POLY1305_SHA256",
     "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
     "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
 )
@@ -58,6 +62,9 @@ class ForgingClient:
         secrets = {name: bytes.fromhex(secret) for name, _, secret in lines}
         random = bytes.fromhex(lines[0][1])
         self._is_13 = version == "TLSv1_3"
+        chosen = self._tls.cipher() or ("",)
+        #: Of TLS 1.3: the hash function, and the bytes of a key
+        self._hash, self._key_bytes = ("sha384", 32) if chosen[0].endswith("SHA384") else ("sha256", 16)
         if self._is_13:
             self._secret = secrets["CLIENT_TRAFFIC_SECRET_0"]
             self._use_secret()
@@ -96,8 +103,8 @@ class ForgingClient:
         self.socket.sendall(self._outgoing.read())
 
     def _use_secret(self) -> None:
-        self._key = AESGCM(_expand(self._secret, b"key", 16))
-        self._iv = _expand(self._secret, b"iv", 12)
+        self._key = AESGCM(self._expand(b"key", self._key_bytes))
+        self._iv = self._expand(b"iv", 12)
         self._number = 0
 
     def record(self, kind: int, content: bytes) -> bytes:
@@ -113,9 +120,15 @@ class ForgingClient:
         nonce = bytes(one ^ other for one, other in zip(bytes(4) + number, self._iv, strict=True))
         made = head + self._key.encrypt(nonce, inner, head)
         if kind == HANDSHAKE and content == KEY_UPDATE:
-            self._secret = _expand(self._secret, b"traffic upd", 32)
+            self._secret = self._expand(b"traffic upd", len(self._secret))
             self._use_secret()
         return made
+
+    def _expand(self, label: bytes, size: int) -> bytes:
+        """HKDF-Expand-Label of TLS 1.3, for no more bytes than the hash function gives."""
+        label = b"tls13 " + label
+        info = struct.pack(">HB", size, len(label)) + label + b"\0"
+        return hmac.digest(self._secret, info + b"\1", self._hash)[:size]
 
     def answer(self) -> bytes:
         """Return the next frame of the server, with its size. Raises ConnectionError when it has gone."""
@@ -129,13 +142,6 @@ class ForgingClient:
                     raise ConnectionError("the server has closed the connection") from None
                 self._incoming.write(part)
         return found
-
-
-def _expand(secret: bytes, label: bytes, size: int) -> bytes:
-    """HKDF-Expand-Label of TLS 1.3 with SHA-256, for at most 32 bytes."""
-    label = b"tls13 " + label
-    info = struct.pack(">HB", size, len(label)) + label + b"\0"
-    return hmac.digest(secret, info + b"\1", hashlib.sha256)[:size]
 
 
 def _prf(secret: bytes, seed: bytes, size: int) -> bytes:

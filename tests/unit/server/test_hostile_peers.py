@@ -78,6 +78,7 @@ def clock() -> Clock:
     return Clock()
 
 
+@pytest.mark.usefixtures("each_tls")
 @pytest.mark.timeout(120 + 2 * SECONDS)
 def test_hostile_peers(
     clock: Clock, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]

@@ -192,6 +192,7 @@ def listener_of(file: Path, **more: Any) -> Any:
     return tls_listener(more=OFTEN | more, certificate_pem=None, key_pem=None, certificate_file=str(file))
 
 
+@pytest.mark.usefixtures("each_tls")
 @pytest.mark.parametrize("way", ["written", "renamed", "link"])
 def test_a_renewed_file_is_followed(tmp_path: Path, way: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)

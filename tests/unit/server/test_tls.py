@@ -31,11 +31,13 @@ from tests.unit.server.serving import (
 )
 from tests.unit.server.tls_serving import TlsClient, client_context, issued, tls_listener
 
+pytestmark = pytest.mark.usefixtures("each_tls")
+
 VERSIONS = ("TLSv1_2", "TLSv1_3")
 
 
 @pytest.fixture
-def server() -> Iterator[SocketServer]:
+def server(each_tls: str) -> Iterator[SocketServer]:
     with serving(EchoHandler(), tls_listener()) as server:
         yield server
 

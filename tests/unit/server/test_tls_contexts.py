@@ -28,7 +28,7 @@ from ctrlchan.security.settings import TlsSettings
 from ctrlchan.security.tls_context import context_of as client_side
 from ctrlchan.server._openssl import openssl_file, openssl_version
 from ctrlchan.server.socket_server import SocketServer
-from ctrlchan.server.tls_contexts import log_expiry, tls_context_of
+from ctrlchan.server.tls_contexts import PYTHON_TLS, log_expiry, tls_context_of
 from tests.unit.security.test_jks import key_entry, store
 from tests.unit.security.test_tls import key_store, trust_store
 from tests.unit.server.serving import EchoHandler, serving
@@ -40,6 +40,8 @@ from tests.unit.server.tls_serving import (
     pem_of,
     tls_listener,
 )
+
+ROOT = Path(__file__).resolve().parents[3]
 
 GIVEN: dict[str, Any] = pem_of(certificate("broker"))
 
@@ -57,6 +59,7 @@ def echoes(server: SocketServer, context: ssl.SSLContext) -> str | None:
         return (client.tls.cipher() or (None,))[0]
 
 
+@pytest.mark.usefixtures("each_tls")
 @pytest.mark.parametrize("kind", ["pem", "one file", "encrypted", "pkcs12", "jks"])
 def test_a_certificate_from_each_kind_of_store(tmp_path: Path, kind: str) -> None:
     file = tmp_path / "store"
@@ -82,6 +85,7 @@ def test_a_certificate_from_each_kind_of_store(tmp_path: Path, kind: str) -> Non
         assert echoes(server, context)
 
 
+@pytest.mark.usefixtures("each_tls")
 @pytest.mark.parametrize("kind", [trustme.KeyType.RSA, trustme.KeyType.ECDSA])
 @pytest.mark.parametrize("version", ["TLSv1_2", "TLSv1_3"])
 def test_each_kind_of_key(kind: trustme.KeyType, version: str) -> None:
@@ -92,6 +96,7 @@ def test_each_kind_of_key(kind: trustme.KeyType, version: str) -> None:
         assert echoes(server, context)
 
 
+@pytest.mark.usefixtures("each_tls")
 @pytest.mark.parametrize(
     ("before", "after", "end"), [("", "\n\n", "\n"), ("\n\n", "", "\n"), ("", "", "\r\n")]
 )
@@ -157,6 +162,7 @@ def context_of(client_auth: str = "none", **tls: Any) -> None:
 OTHER_KEY = trustme.CA().issue_cert("x").private_key_pem.bytes().decode()
 
 
+@pytest.mark.usefixtures("each_tls")
 @pytest.mark.parametrize(
     ("tls", "error"),
     [
@@ -203,6 +209,7 @@ def test_a_trust_store_of_java(tmp_path: Path) -> None:
         context_of("required", **GIVEN, ca_file=str(file), truststore_password="other")
 
 
+@pytest.mark.usefixtures("each_tls")
 @pytest.mark.parametrize(
     ("days", "level", "text"),
     [
@@ -234,22 +241,79 @@ def test_python_and_listeners_share_one_openssl() -> None:
     assert openssl_file() is not None
 
 
-def test_without_openssl_the_error_says_what_was_tried() -> None:
+def test_the_suites_of_tls_13_are_all_given_to_pythons_ssl_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(PYTHON_TLS, "1")
+    both = ("TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256")
+    all13 = ("TLS_AES_256_GCM_SHA384", "TLS_AES_128_GCM_SHA256", "TLS_CHACHA20_POLY1305_SHA256")
+    with serving(EchoHandler(), tls_listener(cipher_suites=both)) as server:
+        assert "AES128-GCM" in (echoes(server, client_context()) or "")
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            echoes(server, client_context(version="TLSv1_3"))
+    with serving(EchoHandler(), tls_listener(cipher_suites=all13)) as server:
+        assert echoes(server, client_context()) in all13
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            echoes(server, client_context(version="TLSv1_2"))
+    with pytest.raises(ConfigError, match=r"ssl\.cipher\.suites: Python's ssl needs all suites of TLS 1\.3"):
+        context_of(**GIVEN, cipher_suites=(*both, "TLS_AES_128_GCM_SHA256"))
+
+
+#: A program with two TLS listeners, where no libssl can be loaded; what it logs comes first.
+WITHOUT_LIBSSL = """
+import logging, sys
+logging.basicConfig(stream=sys.stdout, format="%(levelname)s %(message)s")
+from ctrlchan.server import _openssl
+_openssl._candidates = lambda: [("libssl.so.0", True)]
+from tests.unit.server.serving import EchoHandler, serving
+from tests.unit.server.tls_serving import TlsClient, tls_listener
+for _ in range(2):
+    with serving(EchoHandler(), tls_listener()) as server, TlsClient(server) as client:
+        client.frames(b"e hello")
+        print(client.answer().decode())
+"""
+
+
+def test_without_openssl_pythons_ssl_serves_and_the_log_says_so_once() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", WITHOUT_LIBSSL], capture_output=True, text=True, timeout=120, cwd=ROOT
+    )
+    warning, *answers = ran.stdout.splitlines()
+    assert warning == (
+        "WARNING TLS listeners use Python's ssl module: each record takes the GIL, which is slower. Install "
+        "the system's OpenSSL 1.1.1 or 3, such as its package libssl3 or openssl-libs (libssl.so.0 cannot be "
+        "loaded)"
+    )
+    assert answers == ["e hello", "e hello"], ran.stderr
+
+
+def test_without_ssl_in_python_a_tls_listener_is_refused() -> None:
+    program = """
+import sys
+sys.modules["_ssl"] = None
+from ctrlchan.errors import ConfigError
+from ctrlchan.protocol import SecurityProtocol
+from ctrlchan.server.socket_server import Listener, SocketServer, SocketServerSettings
+try:
+    SocketServer([Listener("SECURE", "127.0.0.1", 0, SecurityProtocol.SSL)], SocketServerSettings())
+except ConfigError as error:
+    print(error)
+"""
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert ran.stdout.startswith("listener SECURE: TLS needs the module ssl, which this Python does not have")
+
+
+def test_the_error_says_which_libraries_were_tried() -> None:
     program = """
 import sys
 sys.modules["_ssl"] = None
 from ctrlchan.server import _openssl
-_openssl.library_names = ("libssl.so.0",)
+_openssl.library_names = ("libssl.so.0", "libssl.so.00")
 try:
     _openssl.openssl_version()
 except _openssl.OpenSslError as error:
     print(error)
 """
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
-    assert ran.stdout == (
-        "TLS listeners need OpenSSL 1.1.1 or 3, such as the system's package libssl3 or openssl-libs: "
-        "libssl.so.0 cannot be loaded\n"
-    ), ran.stderr
+    assert ran.stdout == "libssl.so.0 cannot be loaded; libssl.so.00 cannot be loaded\n", ran.stderr
 
 
 def test_openssl_of_the_system_serves_where_python_has_none() -> None:

@@ -35,6 +35,8 @@ from tests.unit.server.serving import (
 )
 from tests.unit.server.tls_serving import TlsClient, client_context, tls_listener
 
+pytestmark = pytest.mark.usefixtures("each_tls")
+
 #: So many of them may come at once.
 SPARE = 32
 LINE = f"more than {SPARE} TLS records without data on listener SECURE"
@@ -49,7 +51,7 @@ RECORDS = {
 
 
 @pytest.fixture
-def server() -> Iterator[SocketServer]:
+def server(each_tls: str) -> Iterator[SocketServer]:
     with serving(EchoHandler(), tls_listener(cipher_suites=SUITES)) as server:
         yield server
 
