@@ -17,7 +17,8 @@ class path, and the tests stay as they are:
   managers say, with the quotas that the broker answers; its ``config`` follows ZooKeeper. Everything else
   inside throws, and the test counts as "cannot". A broker with security has one more listener, HARNESS, for
   these questions; who connects there is a super user. A JAAS file of the test is passed to the processes as
-  ``java.security.auth.login.config``, the ``krb5.conf`` of a KDC that the test has started as KRB5_CONFIG.
+  ``java.security.auth.login.config``, the ``krb5.conf`` of a KDC that the test has started as KRB5_CONFIG:
+  classes with GSSAPI need the package gssapi.
 - ``harness/java/kafka/testkit/KafkaClusterTestKit.java``: the cluster of Connect's and MirrorMaker's tests,
   of such brokers. Streams' embedded cluster makes its brokers with ``KafkaServer`` by itself.
 - ``harness/java/ctrlchan/``: starts processes; leaves out the invocations that need KRaft; writes the
