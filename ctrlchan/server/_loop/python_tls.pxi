@@ -192,7 +192,9 @@ cdef int64_t reason_of_failure(Connection* c, object problem) noexcept:
 cdef bint open_session_of_python(Connection* c) noexcept with gil:
     """Return whether the connection has a session of its listener's context."""
     try:
-        session = (<object>c.processor.network.listeners[c.listener].python_tls).session()
+        # A reference of its own: another context may take its place meanwhile.
+        context = <object>c.processor.network.listeners[c.listener].python_tls
+        session = context.session()
     except BaseException:
         return False
     Py_INCREF(session)
