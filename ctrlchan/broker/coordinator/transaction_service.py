@@ -18,8 +18,8 @@ from ctrlchan.broker.coordinator.marker_sender import MarkerSender
 from ctrlchan.broker.coordinator.timer_thread import TimerThread
 from ctrlchan.broker.coordinator.topic_log import PartitionLog, TopicLog
 from ctrlchan.broker.coordinator.transaction.coordinator import ProducerIdSource, TransactionCoordinator
-from ctrlchan.broker.coordinator.transaction.end_rights import Gates
 from ctrlchan.broker.coordinator.transaction.first_batches import ConfirmedPartition, FirstBatches
+from ctrlchan.broker.coordinator.transaction.gates import Gates
 from ctrlchan.broker.coordinator.transaction_verifier import TransactionVerifier
 from ctrlchan.broker.metadata.published_metadata import PublishedMetadata
 from ctrlchan.internal_topics import TRANSACTIONS_TOPIC

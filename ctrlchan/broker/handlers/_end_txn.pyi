@@ -2,7 +2,7 @@ from collections.abc import Callable, Sequence
 
 from ctrlchan.broker._decisions import Decisions
 from ctrlchan.broker.coordinator.common.topic import Record
-from ctrlchan.broker.coordinator.transaction.end_rights import Decision
+from ctrlchan.broker.coordinator.transaction.gates import Decision
 from ctrlchan.broker.coordinator.transaction.transaction import Transaction
 from ctrlchan.broker.handlers._hot import HotApi
 from ctrlchan.broker.replica._partitions import PartitionTable

@@ -1,6 +1,6 @@
 """EndTxn (26) on the thread of a processor: no Python object, and no GIL.
 
-The coordinator lends the right to end an open transaction (``coordinator/transaction/end_rights.py``). A processor that
+The coordinator lends the right to end an open transaction (``coordinator/transaction/gates.py``). A processor that
 reads the EndTxn of its producer takes the right, appends the decision to ``__transaction_state``, and answers. Then a
 handler thread of Python has the coordinator take the decision over, which writes the markers.
 
@@ -58,7 +58,7 @@ from ctrlchan.server._cursor cimport Cursor, read_i16, read_i64, read_string, sk
 from ctrlchan.server._processor cimport ARRIVED, DONE, QUEUE, Answer, HotRequest, Result, append_room
 
 from ctrlchan.broker.coordinator.record_batches import encode_batch
-from ctrlchan.broker.coordinator.transaction.end_rights import Decision
+from ctrlchan.broker.coordinator.transaction.gates import Decision
 from ctrlchan.broker.coordinator.transaction.states import TransactionState
 from ctrlchan.internal_topics import TRANSACTIONS_TOPIC
 
@@ -356,7 +356,7 @@ cdef class EndTxnApi(HotApi):
 
 @cython.final
 cdef class EndRight:
-    """The right to end one transaction. See ``end_rights.py``."""
+    """The right to end one transaction. See ``gates.py``."""
 
     def __init__(self):
         raise TypeError("rights are lent by a Gate")
@@ -375,7 +375,7 @@ cdef class EndRight:
 
 @cython.final
 cdef class Gate:
-    """The gate of one partition of ``__transaction_state``. See ``end_rights.py``."""
+    """The gate of one partition of ``__transaction_state``. See ``gates.py``."""
 
     def __init__(self):
         raise TypeError("gates are made by EndTxnApi.open")

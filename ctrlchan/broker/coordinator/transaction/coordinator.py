@@ -17,10 +17,10 @@ from ctrlchan.broker.config.transaction_config import TransactionConfig
 from ctrlchan.broker.coordinator.common.partitions import TopicPartition
 from ctrlchan.broker.coordinator.common.timing_wheel import Timers
 from ctrlchan.broker.coordinator.common.topic import CoordinatorTopic
-from ctrlchan.broker.coordinator.transaction.end_rights import Gates
 from ctrlchan.broker.coordinator.transaction.ending import Ending, Markers
 from ctrlchan.broker.coordinator.transaction.expiration import IdExpiration, Timeouts
 from ctrlchan.broker.coordinator.transaction.first_batches import FirstBatches
+from ctrlchan.broker.coordinator.transaction.gates import Gates
 from ctrlchan.broker.coordinator.transaction.ids import TransactionalIds
 from ctrlchan.broker.coordinator.transaction.late_ends import LateEnds
 from ctrlchan.broker.coordinator.transaction.loading import load_transactions

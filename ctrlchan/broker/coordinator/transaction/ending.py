@@ -12,8 +12,8 @@ from functools import partial
 from typing import Final, Protocol
 
 from ctrlchan.broker.coordinator.common.timing_wheel import Timers
-from ctrlchan.broker.coordinator.transaction.end_rights import Decision
 from ctrlchan.broker.coordinator.transaction.first_batches import FirstBatches
+from ctrlchan.broker.coordinator.transaction.gates import Decision
 from ctrlchan.broker.coordinator.transaction.records import record_of
 from ctrlchan.broker.coordinator.transaction.registry import StatePartition
 from ctrlchan.broker.coordinator.transaction.requests import EndedTransaction, ProducerIdentity

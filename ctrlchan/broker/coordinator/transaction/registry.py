@@ -10,7 +10,7 @@ from typing import Final, Self, TypeVar
 
 from ctrlchan.broker.coordinator.common.leader_epochs import LeaderEpochs
 from ctrlchan.broker.coordinator.common.timing_wheel import Timer
-from ctrlchan.broker.coordinator.transaction.end_rights import Decision, Gate
+from ctrlchan.broker.coordinator.transaction.gates import Decision, Gate
 from ctrlchan.broker.coordinator.transaction.ids import TransactionalIds
 from ctrlchan.broker.coordinator.transaction.transaction import Transaction
 from ctrlchan.errors import ErrorCode

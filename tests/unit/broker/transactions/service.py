@@ -10,7 +10,7 @@ from pathlib import Path
 from ctrlchan.broker.config.log_config import LogConfig
 from ctrlchan.broker.config.transaction_config import TransactionConfig
 from ctrlchan.broker.coordinator.common.partitions import TopicPartition
-from ctrlchan.broker.coordinator.transaction.end_rights import Gates
+from ctrlchan.broker.coordinator.transaction.gates import Gates
 from ctrlchan.broker.coordinator.transaction.requests import InitResult, ProducerIdentity
 from ctrlchan.broker.coordinator.transaction_service import TransactionService
 from ctrlchan.broker.log._log import Log

@@ -12,8 +12,9 @@ from ctrlchan.broker.coordinator.common.partitions import TopicPartition
 from ctrlchan.broker.coordinator.common.timing_wheel import TimingWheel
 from ctrlchan.broker.coordinator.common.topic import Appended, BatchProducer, Record, StoredBatch
 from ctrlchan.broker.coordinator.transaction.coordinator import TransactionCoordinator
-from ctrlchan.broker.coordinator.transaction.end_rights import Decision, EndRight
+from ctrlchan.broker.coordinator.transaction.end_rights import EndRight
 from ctrlchan.broker.coordinator.transaction.first_batches import ConfirmedPartition, FirstBatches
+from ctrlchan.broker.coordinator.transaction.gates import Decision
 from ctrlchan.broker.coordinator.transaction.records import read_value, record_of
 from ctrlchan.broker.coordinator.transaction.requests import (
     NO_EPOCH,
