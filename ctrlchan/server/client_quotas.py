@@ -175,7 +175,8 @@ def _text(key: str, kind: str, value: float) -> str:
     if kind == "DOUBLE" and isfinite(value):
         return str(value)
     most = LARGEST.get(kind, 0)
-    if isfinite(value) and (0 if kind == "INT" else -most) <= value <= most:
+    # As a double the largest LONG is one more: Java makes the largest LONG of that.
+    if isfinite(value) and (0 if kind == "INT" else -most - 1) <= value <= float(most):
         number = min(int(value + _EPSILON), most)
         if abs(number - value) <= _EPSILON:
             return str(number)
