@@ -76,7 +76,7 @@ cdef int64_t whole_record(const uint8_t* data, int64_t size) noexcept nogil:
     cdef int64_t whole
     if size < RECORD_HEAD:
         return 0
-    whole = RECORD_HEAD + (<int64_t>data[3] << 8 | data[4])
+    whole = RECORD_HEAD + <uint16_t>get_i16(data + 3)
     if whole > MOST_OF_RECORD:
         return size
     return whole if whole <= size else 0
