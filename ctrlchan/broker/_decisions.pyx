@@ -13,6 +13,7 @@ from libc.string cimport memcmp, memcpy
 
 cimport cython
 
+from ctrlchan._c.hashing cimport mix
 from ctrlchan._c.locks cimport DECISIONS, close_mutex, lock, open_mutex, require, unlock
 
 import os
@@ -37,12 +38,7 @@ cdef inline uint8_t* name_of(Decision* decision) noexcept nogil:
 
 @cython.overflowcheck(False)
 cdef uint32_t hash_of(uint32_t seed, int32_t identity, int subject, const uint8_t* name, int64_t size) noexcept nogil:
-    cdef uint32_t value = (seed ^ <uint32_t>identity) * <uint32_t>2654435769 ^ <uint32_t>subject
-    cdef int64_t i
-    for i in range(size):
-        value = (value ^ name[i]) * <uint32_t>16777619
-        value ^= value >> 15
-    return value
+    return mix((seed ^ <uint32_t>identity) * <uint32_t>2654435769 ^ <uint32_t>subject, name, size)
 
 
 cdef class Decisions:

@@ -19,10 +19,9 @@ from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t, uint32
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memcpy
 
-cimport cython
-
 from ctrlchan._c.atomics cimport counted, store_number
 from ctrlchan._c.clock_functions cimport Clock, monotonic_ns_of
+from ctrlchan._c.hashing cimport mix
 from ctrlchan._c.locks cimport CONNECTION_QUOTAS, close_mutex, lock, open_mutex, require, unlock
 from ctrlchan.server._idle_entries cimport Entry, add_entry, first_entry, forget_idle, open_entries
 from ctrlchan.server._rates cimport Rate, average_of, open_rate, rate_bytes, rate_of, record, throttle_ms_of
@@ -47,15 +46,6 @@ cdef struct IpSensor:
     uint8_t ip[16]
     Rate rate
     # The samples follow.
-
-
-@cython.overflowcheck(False)
-cdef uint32_t hash_of(const Quotas* quotas, const uint8_t* ip) noexcept nogil:
-    cdef uint32_t value = <uint32_t>2166136261 ^ quotas.seed
-    cdef int i
-    for i in range(16):
-        value = (value ^ ip[i]) * <uint32_t>16777619
-    return (value ^ (value >> 15)) * <uint32_t>2654435769
 
 
 cdef inline int64_t now_ms(const Quotas* quotas) noexcept nogil:
@@ -107,7 +97,7 @@ cdef int64_t record_arrival(Quotas* quotas, int listener) noexcept nogil:
 
 cdef IpSensor* sensor_of(Quotas* quotas, const uint8_t* ip, int64_t now) noexcept nogil:
     """Return the sensor of an address, a new one if there is none, or NULL without memory. Requires the mutex."""
-    cdef uint32_t hash = hash_of(quotas, ip)
+    cdef uint32_t hash = mix(quotas.seed, ip, 16)
     cdef int64_t bytes = <int64_t>sizeof(IpSensor) + rate_bytes(quotas.kept)
     cdef IpSensor* sensor = <IpSensor*>first_entry(&quotas.ip_sensors, hash)
     require(&quotas.mutex)
@@ -186,7 +176,7 @@ cdef bint has_slot(Quotas* quotas, int listener) noexcept nogil:
 
 cdef IpCount** place_of(Quotas* quotas, const uint8_t* ip) noexcept nogil:
     """Return where the entry of an address stands, or where it would be appended. Requires the mutex."""
-    cdef IpCount** place = &quotas.buckets[hash_of(quotas, ip) % IP_BUCKETS]
+    cdef IpCount** place = &quotas.buckets[mix(quotas.seed, ip, 16) % IP_BUCKETS]
     require(&quotas.mutex)
     while place[0] != NULL and memcmp(place[0].ip, ip, 16) != 0:
         place = &place[0].next

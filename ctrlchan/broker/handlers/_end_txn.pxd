@@ -1,4 +1,4 @@
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
 
 from ctrlchan._c.locks cimport Condition, Mutex
 from ctrlchan.broker._decisions cimport Decisions
@@ -56,8 +56,7 @@ cdef class EndTxnApi(HotApi):
     cdef Right** buckets
     cdef int64_t capacity
     cdef int64_t count
-    # Transactions that were ended here. All processors write it.
-    cdef int64_t ended
+    cdef uint32_t seed
 
     cdef bint reserve(self) noexcept nogil
     cdef bint unlink(self, Right* right) noexcept nogil

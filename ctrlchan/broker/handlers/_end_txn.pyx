@@ -19,12 +19,13 @@ Source: ``KafkaApis.handleEndTxnRequest``, ``TransactionCoordinator.endTransacti
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING
 from cpython.ref cimport Py_DECREF, Py_INCREF
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memcpy
 
-from ctrlchan._c.atomics cimport count_shared, counted, load_number, store_number
+from ctrlchan._c.atomics cimport load_number, store_number
 from ctrlchan._c.bytes cimport get_i16, get_i32, put_i16, put_i32, put_i64
+from ctrlchan._c.hashing cimport mix
 from ctrlchan._c.locks cimport (
     END_RIGHTS,
     broadcast,
@@ -57,6 +58,8 @@ from ctrlchan.broker.replica._partitions cimport PartitionTable
 from ctrlchan.server._cursor cimport Cursor, read_i16, read_i64, read_string, skip_tags, take
 from ctrlchan.server._processor cimport ARRIVED, DONE, QUEUE, Answer, HotRequest, Result, append_room
 
+import os
+
 from ctrlchan.broker.coordinator.record_batches import encode_batch
 from ctrlchan.broker.coordinator.transaction.gates import Decision
 from ctrlchan.broker.coordinator.transaction.states import TransactionState
@@ -86,13 +89,9 @@ cdef uint8_t ABORT_STATE = TransactionState.PREPARE_ABORT.number
 # -- the rights
 
 
-@cython.overflowcheck(False)
 cdef inline Right** bucket_of(EndTxnApi self, const uint8_t* name, int64_t size) noexcept nogil:
-    cdef uint64_t value = <uint64_t>0xcbf29ce484222325
-    cdef int64_t i
-    for i in range(size):
-        value = (value ^ name[i]) * <uint64_t>0x100000001b3
-    return &self.buckets[(value ^ value >> 32) & <uint64_t>(self.capacity - 1)]
+    # Clients choose the names.
+    return &self.buckets[mix(self.seed, name, size) & (self.capacity - 1)]
 
 
 cdef Right* take_right(
@@ -243,7 +242,6 @@ cdef Result end_transaction(
     end_decision(self, right, is_decided)
     if not is_decided:
         return QUEUE
-    count_shared(&self.ended, 1)
     request.leaves_work = True
     charge(self, request, header, NO_QUOTA, 0, False)
     append_header(answer, header)
@@ -268,6 +266,7 @@ cdef class EndTxnApi(HotApi):
 
     def __init__(self, PartitionTable table not None):
         self.table, self.gates = table, {}
+        self.seed = int.from_bytes(os.urandom(4))
         self.entry.key, self.entry.lowest, self.entry.highest = END_TXN, LOWEST, HIGHEST
         self.entry.flexible_from, self.entry.function, self.entry.context = FLEXIBLE_FROM, handle_end_txn, <void*>self
 
@@ -296,11 +295,6 @@ cdef class EndTxnApi(HotApi):
             gate = <Gate>each
             if load_number(&gate.state.decided):
                 gate.settle()
-
-    @property
-    def ended_here(self):
-        """The number of transactions that processors have ended."""
-        return counted(&self.ended)
 
     # -- the table of rights. Each requires the mutex.
 

@@ -19,10 +19,9 @@ from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t, uint32
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcmp, memcpy
 
-cimport cython
-
 from ctrlchan._c.atomics cimport counted, store_number
 from ctrlchan._c.clock_functions cimport Clock, monotonic_ns_of
+from ctrlchan._c.hashing cimport mix
 from ctrlchan._c.locks cimport CONNECTION_QUOTAS, close_mutex, lock, open_mutex, require, unlock
 from ctrlchan.server._idle_entries cimport Entry, add_entry, first_entry, forget_idle, open_entries
 from ctrlchan.server._rates cimport (
@@ -123,14 +122,6 @@ cdef struct Names:
 
 
 # -- hashing
-
-
-@cython.overflowcheck(False)
-cdef uint32_t mix(uint32_t value, const uint8_t* data, int64_t size) noexcept nogil:
-    cdef int64_t i
-    for i in range(size):
-        value = (value ^ data[i]) * <uint32_t>16777619
-    return (value ^ (value >> 15)) * <uint32_t>2654435769
 
 
 cdef inline int64_t aligned(int64_t size) noexcept nogil:

@@ -6,10 +6,11 @@ import errno
 import os
 import socket
 import threading
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final, TypeAlias
+
+from ctrlchan.channel.senders.results import Results
 
 __all__ = ["Address", "Buffer", "Resolver", "TcpConnection"]
 
@@ -80,9 +81,8 @@ class Resolver:
     """
 
     def __init__(self) -> None:
-        self.fd, self._wake = os.pipe()
-        os.set_blocking(self.fd, False)
-        self._found: deque[tuple[int, list[Address] | OSError]] = deque()
+        self._results: Results[list[Address] | OSError] = Results()
+        self.fd = self._results.fd
 
     def resolve(self, ticket: int, host: str, port: int) -> list[Address] | None:
         """Return the addresses, or None if ``collect`` will return them with this ticket."""
@@ -94,26 +94,21 @@ class Resolver:
 
     def collect(self) -> list[tuple[int, list[Address] | OSError]]:
         """Return (ticket, addresses or the error) of the look-ups that have ended."""
-        with suppress(BlockingIOError):
-            os.read(self.fd, 4096)
-        found = []
-        while self._found:
-            found.append(self._found.popleft())
-        return found
+        return self._results.collect()
 
     def _look_up(self, ticket: int, host: str, port: int) -> None:
+        result: list[Address] | OSError
         try:
             found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            self._found.append((ticket, [(family, where) for family, _, _, _, where in found]))
+            result = [(family, where) for family, _, _, _, where in found]
         except OSError as problem:
-            self._found.append((ticket, problem))
+            result = problem
         except UnicodeError as problem:
-            self._found.append((ticket, OSError(errno.EINVAL, str(problem))))
-        os.write(self._wake, b"\0")
+            result = OSError(errno.EINVAL, str(problem))
+        self._results.put(ticket, result)
 
     def close(self) -> None:
-        os.close(self.fd)
-        os.close(self._wake)
+        self._results.close()
 
 
 def _numeric(host: str, port: int) -> Address | None:

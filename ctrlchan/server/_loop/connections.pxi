@@ -4,7 +4,8 @@
 # buffer of the processor's pool, or memory of one frame that is larger than a receive buffer. The last grows
 # with what has arrived, and never holds a byte behind its frame. The capacity tells which one it is.
 
-# -- plaintext: how bytes of a connection are moved. Another Transport is TLS (``tls.pxi``), a third one TLS of Python's ssl (``python_tls.pxi``).
+# -- plaintext: how bytes of a connection are moved. Another Transport is TLS (``tls.pxi``), a third one TLS of Python's ssl
+# (``python_tls.pxi``).
 
 
 cdef void end_plain(Connection* c) noexcept nogil:

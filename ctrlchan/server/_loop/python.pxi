@@ -179,8 +179,8 @@ cdef class NetworkThreads:
     ``listeners``: names and listening sockets' descriptors, which belong to this object from here on. ``processors``: of
     each listener, which has an acceptor of its own. ``is_shared``: of all listeners together, which share one acceptor.
     ``idle_ns``: -1 for never. ``quotas``: the limits of connections, None for no limits.
-    ``security_protocols``, ``contexts``: of the listeners, their TlsContexts, PythonTlsContexts or None; empty: PLAINTEXT. ``namers``: for each
-    listener, what returns the Principal of a peer for the name in its certificate (DER), its address and its port, or None
+    ``security_protocols``, ``contexts``: of the listeners, their TlsContexts, PythonTlsContexts or None; empty: PLAINTEXT.
+    ``namers``: for each listener, what returns the Principal of a peer for the name in its certificate (DER), its address and its port, or None
     if the peer is refused; without a namer certificates name nobody. ``names_all``: for each listener, whether the namer
     names peers without certificates, too (the name is empty then). ``authenticators``: for each listener, what makes the
     authenticator of a connection of its RequestContext, or None where nobody has to authenticate himself; empty: nowhere.
@@ -525,7 +525,7 @@ cdef class NetworkThreads:
         return event.kind, event.value, peer_of(&event.peer), left_out, listener
 
 
-cdef void use_openssl(Network* network, int listener, TlsContext context) noexcept:
+cdef int use_openssl(Network* network, int listener, TlsContext context) except -1:
     cdef SSL_CTX* before
     cdef SSL_CTX* after = context.context
     openssl_functions().SSL_CTX_up_ref(after)
@@ -537,6 +537,7 @@ cdef void use_openssl(Network* network, int listener, TlsContext context) noexce
     if before != NULL:
         openssl_functions().SSL_CTX_free(before)
     network.listeners[listener].transport = &TLS
+    return 0
 
 
 cdef int use_python(Listener* listener, object context) except -1:

@@ -60,7 +60,7 @@ class Parent:
             connection.remove()
         logins = self.sender._logins
         assert logins is not None
-        self._fds += [logins.fd, logins._wake]
+        logins.close()
         self.sender.poller.close()
         self.sender.resolver.close()
         for fd in self._fds:

@@ -119,7 +119,6 @@ class Ending:
         """Let processors end an Ongoing transaction, for connections from this number on."""
         gate = partition.gate
         if gate is not None and gate.lends():
-            transaction.take_end_right_back()
             record = record_of(transaction.transactional_id, transaction.decision_to_lend())
             transaction.end_right = gate.lend(transaction, record, first_connection)
 

@@ -49,17 +49,21 @@ from tests.unit.server.serving import LOCAL, Client, handling
 
 QUEUED = b"the request queue has it"
 CORRELATION_ID = 7
+#: The number of the peer, where there is an authorizer.
+CLIENT = 5
 VERSIONS = range(5)
 
 
 class EndServer:
     """A broker's coordinator, and a server that answers EndTxn."""
 
-    def __init__(self, broker: Broker, service: TransactionService, api: EndTxnApi, server: SocketServer):
+    def __init__(
+        self, broker: Broker, service: TransactionService, hot: BrokerHandler, server: SocketServer
+    ) -> None:
         self.broker = broker
         self.service = service
-        self.api = api
         self.server = server
+        self._hot = hot
         self.queued: list[bytes] = []
 
     def take(self, request: TakenRequest) -> None:
@@ -74,6 +78,11 @@ class EndServer:
     def end(self, client: Client, producer: ProducerIdentity, commit: bool = True, version: int = 3) -> bytes:
         client.frames(end_frame(producer, commit, version))
         return client.answer()
+
+    @property
+    def ended_here(self) -> int:
+        """The number of transactions that processors have ended."""
+        return self._hot.totals()[26][0]
 
     @property
     def state(self) -> str:
@@ -107,17 +116,28 @@ def answer_of(version: int, error: int = 0) -> bytes:
 
 
 @contextmanager
-def ending(folder: Path, config: TransactionConfig = CONFIG) -> Iterator[EndServer]:
+def ending(
+    folder: Path,
+    config: TransactionConfig = CONFIG,
+    decisions: Decisions | None = None,
+    *,
+    does_left_work: bool = True,
+) -> Iterator[EndServer]:
+    """Run the broker. ``does_left_work``: a thread has the coordinator take over what was decided."""
     broker = Broker(folder)
     api = EndTxnApi(broker.table)
+    if decisions is not None:
+        api.authorize_with(decisions)
     hot = BrokerHandler([api])
     sockets = SocketServer([LOCAL], SocketServerSettings(), hot)
     hot.attach(sockets.threads)
+    if decisions is not None:
+        sockets.threads.identify = lambda _: CLIENT
     sockets.start()
     try:
         with serving(broker, config, api) as service:
-            server = EndServer(broker, service, api, sockets)
-            with handling(sockets, server.take, api.settle):
+            server = EndServer(broker, service, hot, sockets)
+            with handling(sockets, server.take, api.settle if does_left_work else None):
                 lead(service)
                 yield server
     finally:
@@ -139,7 +159,7 @@ def test_a_transaction_is_ended(server: EndServer, version: int, commit: bool) -
         assert server.end(client, producer, commit, version) == answer_of(version)
         complete = "CompleteCommit" if commit else "CompleteAbort"
         soon(lambda: server.state == complete)
-    assert server.api.ended_here == 1
+    assert server.ended_here == 1
     assert server.queued == []
     decided, completed = server.stored()[-2:]
     assert decided.state.value == complete.replace("Complete", "Prepare")
@@ -173,7 +193,7 @@ def test_many_transactions_one_after_the_other(server: EndServer) -> None:
             assert add(server.service, producer, DATA) is NONE
             assert server.end(client, producer, turn % 3 > 0) == answer_of(3)
     soon(lambda: server.state == "CompleteCommit")
-    assert server.api.ended_here == 50
+    assert server.ended_here == 50
     states = [each.state.value for each in server.stored()]
     assert states.count("PrepareCommit") == states.count("CompleteCommit") == 33
     assert states.count("PrepareAbort") == states.count("CompleteAbort") == 17
@@ -186,7 +206,7 @@ def test_a_batch_that_needs_memory_of_its_own(server: EndServer) -> None:
         producer = server.begin(DATA, *partitions)
         assert server.end(client, producer) == answer_of(3)
         soon(lambda: server.state == "PrepareCommit")
-    assert server.api.ended_here == 1
+    assert server.ended_here == 1
     assert server.stored()[-1].partitions == {DATA, *partitions}
 
 
@@ -219,7 +239,7 @@ def test_once_only(server: EndServer) -> None:
         assert server.end(client, producer) == answer_of(3)
         assert server.end(client, producer) == QUEUED
         assert server.end(client, producer, commit=False) == QUEUED
-    assert server.api.ended_here == 1
+    assert server.ended_here == 1
 
 
 def test_not_while_somebody_is_in_the_partition(server: EndServer) -> None:
@@ -246,33 +266,16 @@ def test_older_connections_do_not_end_it(tmp_path: Path) -> None:
 
 
 def test_only_with_permission(tmp_path: Path) -> None:
-    broker = Broker(tmp_path)
     decisions = Decisions()
-    api = EndTxnApi(broker.table)
-    api.authorize_with(decisions)
-    hot = BrokerHandler([api])
-    sockets = SocketServer([LOCAL], SocketServerSettings(), hot)
-    hot.attach(sockets.threads)
-    sockets.threads.identify = lambda _: 5
-    sockets.start()
-    try:
-        with serving(broker, CONFIG, api) as service:
-            server = EndServer(broker, service, api, sockets)
-            with handling(sockets, server.take, api.settle), Client(sockets) as client:
-                lead(service)
-                producer = server.begin()
-                assert server.end(client, producer) == QUEUED
-                asked: list[tuple[int, bytes, int]] = [
-                    (Subject.TRANSACTIONAL_ID, ID.encode(), Allowed.MAY_WRITE)
-                ]
-                assert decisions.grant(5, decisions.version, asked)
-                assert server.end(client, producer) == answer_of(3)
-                assert add(service, producer, DATA) is NONE
-                decisions.forget()
-                assert server.end(client, producer) == QUEUED
-    finally:
-        sockets.stop()
-        broker.close()
+    with ending(tmp_path, decisions=decisions) as server, Client(server.server) as client:
+        producer = server.begin()
+        assert server.end(client, producer) == QUEUED
+        asked: list[tuple[int, bytes, int]] = [(Subject.TRANSACTIONAL_ID, ID.encode(), Allowed.MAY_WRITE)]
+        assert decisions.grant(CLIENT, decisions.version, asked)
+        assert server.end(client, producer) == answer_of(3)
+        assert add(server.service, producer, DATA) is NONE
+        decisions.forget()
+        assert server.end(client, producer) == QUEUED
 
 
 @pytest.mark.parametrize("becomes", ["follower", "another epoch", "replicated", "offline"])
@@ -292,7 +295,7 @@ def test_the_partition_is_another_one_meanwhile(server: EndServer, becomes: str)
         state.make_leader(log, 1 - is_replicated, 1, (OURS, 2) if is_replicated else (OURS,), (OURS,))
     with Client(server.server) as client:
         assert server.end(client, producer) == QUEUED
-    assert server.api.ended_here == 0
+    assert server.ended_here == 0
     if becomes != "offline":
         assert len(server.stored()) == size
 
@@ -315,20 +318,8 @@ def test_the_right_ends_with_the_leadership(server: EndServer) -> None:
 
 def test_a_decision_lives_on_in_the_log(tmp_path: Path) -> None:
     """The broker ends before the coordinator has heard of the decision."""
-    broker = Broker(tmp_path)
-    api = EndTxnApi(broker.table)
-    hot = BrokerHandler([api])
-    sockets = SocketServer([LOCAL], SocketServerSettings(), hot)
-    hot.attach(sockets.threads)
-    sockets.start()
-    with serving(broker, CONFIG, api) as service:
-        server = EndServer(broker, service, api, sockets)
-        lead(service)
-        producer = server.begin()
-        with Client(sockets) as client:
-            assert server.end(client, producer) == answer_of(3)
-        sockets.stop()
-    broker.close()
+    with ending(tmp_path, does_left_work=False) as server, Client(server.server) as client:
+        assert server.end(client, server.begin()) == answer_of(3)
     broker = Broker(tmp_path)
     with serving(broker) as service:
         lead(service)
@@ -392,5 +383,5 @@ def test_threads_that_look_and_producers(tmp_path: Path) -> None:
                 states[name].append(read_value(name, value).state.value)
         one = ["Ongoing", "PrepareCommit", "CompleteCommit", "Ongoing", "PrepareAbort", "CompleteAbort"]
         assert states == {name: ["Empty", *one * 50] for name in names}
-        assert server.api.ended_here > 0
+        assert server.ended_here > 0
         assert server.broker.table.get(TRANSACTIONS_TOPIC, 0) is not None
