@@ -37,6 +37,7 @@ from ctrlchan.broker.handlers._hot import BrokerHandler
 from ctrlchan.broker.handlers._produce import ProduceApi
 from ctrlchan.broker.handlers.table import storing_apis
 from ctrlchan.broker.log.manager import LogManager, read_identity
+from ctrlchan.broker.metadata.finalized_features import follows_features, take_features
 from ctrlchan.broker.metadata.hosted_replicas import HostedReplicas
 from ctrlchan.broker.metadata.published_metadata import PublishedMetadata
 from ctrlchan.broker.node import BrokerNode
@@ -182,6 +183,7 @@ class BrokerServer:
                     QuotaEntities(
                         node.id, quotas, lambda rates: connections.limit_ip_rates(*packed_rates(rates))
                     ),
+                    partial(take_features, metadata) if follows_features(node.configs) else None,
                 )
                 self._config_store.start()
                 cleanup.callback(self._config_store.stop)

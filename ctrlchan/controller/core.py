@@ -28,6 +28,7 @@ from ctrlchan.state.topic_table import name_list
 from ctrlchan.state.values import Rows
 from ctrlchan.zookeeper.cluster import ClusterNodes
 from ctrlchan.zookeeper.session import ZooKeeperSession
+from ctrlchan.zookeeper.values import FeatureNode
 
 __all__ = ["ControllerCore", "Handler"]
 
@@ -71,6 +72,8 @@ class ControllerCore:
     #: State nodes of partitions that are being reassigned, below IBP 2.7-IV2.
     isr_watches: WatchGroup = field(init=False)
     leader_comparison: LeaderComparison = field(init=False)
+    #: The finalized features as this term has read or written them; None where they are not used.
+    features: FeatureNode | None = None
     #: Topics of which listeners know.
     seen_topics: set[str] = field(default_factory=set)
     #: Nodes that could not be parsed and why, by the path of their parent.

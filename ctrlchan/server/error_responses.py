@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from functools import cache
 from types import NoneType
-from typing import Any, Final, NamedTuple, get_args, get_type_hints
+from typing import Any, Final, NamedTuple, get_args, get_origin, get_type_hints
 
 from ctrlchan.server.kio_entities import duration
 from ctrlchan.server.kio_messages import ClientMessages, KioError
@@ -29,6 +29,12 @@ _WITHOUT_TEXT: Final = frozenset(
 _OF_USER: Final = "AlterUserScramCredentialsResult"
 #: Arrays that are null in the answer to a request that fails.
 _NULL: Final = frozenset({("DescribeClientQuotasResponse", "entries")})
+#: Numbers that Kafka leaves at 0.
+_ZEROS: Final = frozenset(
+    {"assignment_epoch", "group_epoch", "member_epoch", "producer_id_len", "producer_id_start"}
+)
+#: Responses that repeat nothing of what was asked, though their entries can have errors.
+_WITHOUT_ENTRIES: Final = frozenset({"AlterPartitionResponse", "UpdateFeaturesResponse"})
 #: Fields that say the same in a request and in its response, under one of these names.
 _KEYS: Final = (
     _TOPIC,
@@ -79,7 +85,9 @@ def _answer(entity: Any, asked: Any, error: KioError, text: str | None, *, is_pa
             values[field.name] = asked
         elif field.nested is not None:
             entries: Iterable[Any] = ()
-            if field.nested.__name__ == _OF_USER:
+            if entity.__name__ in _WITHOUT_ENTRIES:
+                pass
+            elif field.nested.__name__ == _OF_USER:
                 # One for each user, whether credentials were to be deleted, changed, or both.
                 changes = () if asked is None else (*asked.deletions, *asked.upsertions)
                 entries = sorted({one.name for one in changes})
@@ -157,7 +165,7 @@ def _fields(entity: Any) -> tuple[_Field, ...]:
         arguments = get_args(hints[name])
         nested = next((one for one in _flattened(arguments) if hasattr(one, "__dataclass_fields__")), None)
         has_default = field.default is not field.default_factory  # both are MISSING without one
-        is_array = nested is not None and "kafka_type" not in field.metadata
+        is_array = nested is not None and any(get_origin(one) is tuple for one in (hints[name], *arguments))
         found.append(
             _Field(
                 name,
@@ -195,7 +203,7 @@ def _empty(field: _Field) -> Any:
     if field.nullable:
         return None
     if field.kind in _NUMBERS:
-        return -1
+        return 0 if field.name in _ZEROS else -1
     if field.kind == "timedelta_i32":
         return duration(0)
     if field.kind == "datetime_i64":

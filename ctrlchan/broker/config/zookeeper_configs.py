@@ -1,4 +1,4 @@
-"""BrokerConfigs: for one broker, the configs of topics, users and brokers in ZooKeeper, and the quotas.
+"""BrokerConfigs: for one broker, the configs of topics, users and brokers, quotas and features in ZooKeeper.
 
 Source: ``kafka.server.ZkConfigManager`` and ``kafka.zk.AdminZkClient`` of Kafka 3.9.
 """
@@ -8,15 +8,18 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
-from ctrlchan.errors import ConfigError, ZooKeeperError
+from ctrlchan.errors import ConfigError, MalformedError, ZooKeeperError
 from ctrlchan.topic_names import why_invalid
 from ctrlchan.zookeeper import paths
 from ctrlchan.zookeeper.notifications import NotificationNodes
 from ctrlchan.zookeeper.operations import Operation
 from ctrlchan.zookeeper.quotas import QuotaEntity, QuotaNodes, changed_entity
 from ctrlchan.zookeeper.session import ZooKeeperSession
+
+if TYPE_CHECKING:
+    from ctrlchan.zookeeper.values import FeatureNode
 
 __all__ = ["BrokerConfigs", "ConfiguredBroker", "ConfiguredUsers", "LimitedBroker"]
 
@@ -96,7 +99,8 @@ class BrokerConfigs:
 
     ``session``: of the broker's registration, which has started. ``in_metadata``: whether the metadata has a
     topic. ``users``: get the configs of users, too. ``limited``: what the quotas are for, None for nothing.
-    Reads and writes raise ZooKeeperError.
+    ``take_features``: is given the node of the finalized features, None without a readable one; it raises
+    ConfigError for those that the broker does not support. Reads and writes raise ZooKeeperError.
     """
 
     def __init__(
@@ -106,16 +110,18 @@ class BrokerConfigs:
         in_metadata: Callable[[str], bool],
         users: ConfiguredUsers | None = None,
         limited: LimitedBroker | None = None,
+        take_features: Callable[[FeatureNode | None], object] | None = None,
     ) -> None:
         self._broker = broker
         self._users = users
         self._limited = limited
+        self._take_features = take_features
         self._in_metadata = in_metadata
         self._nodes = _Nodes(session)
         # Notifications that are done. Their numbers are no help: a node may have any name.
         self._seen: frozenset[str] = frozenset()
         self._changed = threading.Event()
-        self._read_all = False
+        self._read_all = self._read_features = False
         #: Held while the broker is given something; guards ``_stopped``.
         self._giving = threading.Lock()
         self._stopped = False
@@ -127,10 +133,14 @@ class BrokerConfigs:
         return self._broker.id
 
     def start(self) -> None:
-        """Give the broker all configs, and those that change from now on. Raises ZooKeeperError."""
+        """Give the broker all configs, and those that change from now on.
+
+        Raises ZooKeeperError, and ConfigError for finalized features that the broker does not support.
+        """
         again = self._broker.encoded_again(self._nodes.read_broker_config(self.id))
         if again is not None:
             self._nodes.write_broker_config(self.id, again)
+        self._apply_features()
         self._apply_all()
         self._thread.start()
 
@@ -216,6 +226,10 @@ class BrokerConfigs:
     def _notified(self, _path: str) -> None:
         self._changed.set()
 
+    def _features_notified(self, _path: str) -> None:
+        self._read_features = True
+        self._changed.set()
+
     def _follow(self) -> None:
         while True:
             self._changed.wait()
@@ -223,6 +237,9 @@ class BrokerConfigs:
             if self._stopped:
                 return
             try:
+                if self._read_all or self._read_features:
+                    self._read_features = False
+                    self._follow_features()
                 if self._read_all:
                     self._read_all = False
                     self._apply_all()
@@ -248,6 +265,28 @@ class BrokerConfigs:
         with self._giving:
             if not self._stopped:
                 self._limited.replace_all(configs, malformed)
+
+    def _follow_features(self) -> None:
+        """Give the broker the features as they are now. Raises ZooKeeperError."""
+        try:
+            self._apply_features()
+        except ConfigError as error:
+            _LOG.error("broker %d: %s", self.id, error)
+
+    def _apply_features(self) -> None:
+        """Give the broker the features, and watch their node. Raises ZooKeeperError, ConfigError."""
+        if self._take_features is None:
+            return
+        try:
+            node = self._nodes.read_feature(self._features_notified)
+        except ZooKeeperError as error:
+            if not isinstance(error.__cause__, MalformedError):
+                raise
+            _LOG.error("broker %d: finalized features are not used: %s", self.id, error)
+            node = None
+        with self._giving:
+            if not self._stopped:
+                self._take_features(node)
 
     def _apply_changes(self) -> None:
         names = self._nodes.config_changes(self._notified)

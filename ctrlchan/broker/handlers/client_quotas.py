@@ -10,7 +10,7 @@ import logging
 from typing import Any, Final
 
 from ctrlchan.broker.storing_core import StoringCore
-from ctrlchan.errors import CtrlchanError, ErrorCode, KafkaError
+from ctrlchan.errors import CtrlchanError, ErrorCode, KafkaError, ProtocolError
 from ctrlchan.server.api import Api, Reply, Request
 from ctrlchan.server.apis.client_quotas import Alterations, alter_api, describe, describe_api
 
@@ -24,7 +24,7 @@ def _describe(core: StoringCore, request: Request) -> Reply:
     assert store is not None
     try:
         return describe(request, store.read_quotas)
-    except KafkaError:
+    except (KafkaError, ProtocolError):
         raise
     except CtrlchanError as error:
         _LOG.error("broker %d: the quotas cannot be read: %s", core.id, error)

@@ -253,4 +253,13 @@ APIS: Final[tuple[Api[StoringCore], ...]] = (
         0,
         needs_cluster(Operation.ALTER),
     ),
+    # Kafka's refusal has the text of the error.
+    _forwarded(
+        57,
+        "UpdateFeatures",
+        "update_features",
+        1,
+        0,
+        needs_cluster(Operation.ALTER, "Cluster authorization failed."),
+    ),
 )

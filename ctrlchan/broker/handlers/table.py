@@ -10,6 +10,7 @@ from ctrlchan.broker.handlers import (
     add_partitions_to_txn,
     alter_configs,
     client_quotas,
+    consumer_groups,
     delete_records,
     describe_configs,
     describe_log_dirs,
@@ -25,6 +26,7 @@ from ctrlchan.broker.handlers import (
     init_producer_id,
     list_offsets,
     metadata,
+    of_controllers,
     offset_for_leader_epoch,
     produce,
     transaction_administration,
@@ -45,6 +47,7 @@ GROUP_APIS: Final[tuple[Api[StoringCore], ...]] = (
     find_coordinator.API,
     *group_membership.APIS,
     *group_administration.APIS,
+    *consumer_groups.APIS,
 )
 TRANSACTION_APIS: Final[tuple[Api[StoringCore], ...]] = (
     init_producer_id.API,
@@ -81,7 +84,7 @@ def storing_apis(*, forwards: bool, alters_configs: bool) -> Mapping[int, Api[St
         sasl.AUTHENTICATE,
     ]
     if forwards:
-        apis += forwarded.APIS
+        apis += (*forwarded.APIS, *of_controllers.APIS)
     if alters_configs:
         apis += (
             alter_configs.ALTER,
@@ -90,4 +93,4 @@ def storing_apis(*, forwards: bool, alters_configs: bool) -> Mapping[int, Api[St
             describe_scram_credentials.API,
             *delegation_tokens.APIS,
         )
-    return with_api_versions(apis)
+    return with_api_versions(apis, lambda core: core.metadata.features)

@@ -20,6 +20,7 @@ from ctrlchan.topic_names import ZERO_ID
 
 if TYPE_CHECKING:
     from ctrlchan._codec import Int64
+    from ctrlchan.server.apis.api_versions import FinalizedFeatures
 
 __all__ = ["MetadataCache", "RepeatedListenerError"]
 
@@ -44,6 +45,8 @@ class MetadataCache(MetadataLookups):
         self.forwarding_id = forwarding_id
         #: Monotonic seconds of the first update; infinity before it.
         self.first_updated = math.inf
+        #: The finalized features of the cluster; None where they are not known. Replaced as a whole.
+        self.features: FinalizedFeatures | None = None
         #: Called after each update, under ``state.lock``, until they return True.
         self.after_update: list[Callable[[], bool]] = []
 

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, TypeAlias
 from ctrlchan.controller.core import ControllerCore
 from ctrlchan.errors import ErrorCode, MalformedError, ZooKeeperError
 from ctrlchan.protocol import ibp_at_least
-from ctrlchan.zookeeper.values import RegisteredBroker
+from ctrlchan.zookeeper.values import FeatureNode, RegisteredBroker
 
 __all__ = [
     "FeatureRanges",
@@ -96,8 +96,10 @@ def startup(core: ControllerCore) -> None:
         features,
     ):
         version = None if node is None else node.version
-        core.nodes.write_feature(wanted_format, enabled, features, version)
+        version = core.nodes.write_feature(wanted_format, enabled, features, version)
+        node = FeatureNode(wanted_format, enabled, dict(features), version)
         _LOG.info("finalized features: %s, %s", "enabled" if enabled else "disabled", dict(features))
+    core.features = node if enabled else None
 
 
 def compatible_brokers(core: ControllerCore, brokers: Iterable[RegisteredBroker]) -> list[RegisteredBroker]:
@@ -143,7 +145,8 @@ def update(
         try:
             node = core.nodes.read_feature()
             version = None if node is None else node.version
-            core.nodes.write_feature(_format(core), True, target, version)
+            version = core.nodes.write_feature(_format(core), True, target, version)
+            core.features = FeatureNode(_format(core), True, target, version)
         except ZooKeeperError as error:
             _LOG.warning("finalized features are not written: %s", error)
             failed = (ErrorCode.FEATURE_UPDATE_FAILED, str(error))

@@ -17,6 +17,7 @@ from ctrlchan.controller.server.metadata import ControllerMetadata
 from ctrlchan.controller.settings.config import ControllerConfig
 from ctrlchan.errors import ErrorCode, KafkaError, NotControllerError, SessionExpiredError
 from ctrlchan.server.api import Buffers, CannotAnswer
+from ctrlchan.server.apis.api_versions import FinalizedFeatures
 from ctrlchan.server.delegation_tokens.delegation_tokens import DelegationTokens
 from ctrlchan.server.futures import then
 from ctrlchan.server.request_context import RequestContext
@@ -117,6 +118,13 @@ class ServerCore:
     def is_for_brokers(self) -> bool:
         """Whether brokers ask the controller on this listener."""
         return self.config.is_for_brokers(self.endpoint.listener)
+
+    def features(self) -> FinalizedFeatures | None:
+        """Return the finalized features; None while this is not the controller, or where there are none."""
+        core = self._current()
+        if core is None or core.features is None:
+            return None
+        return FinalizedFeatures(core.features.features, core.features.version)
 
     def cluster(self) -> ClusterView:
         """Return what clients see of the cluster.

@@ -1,26 +1,43 @@
-"""ApiVersions (18): which requests this broker serves. ``KafkaApis.handleApiVersionsRequest``, KIP-511."""
+"""ApiVersions (18): which requests this broker serves, and the finalized features of the cluster.
+
+``KafkaApis.handleApiVersionsRequest`` and ``ApiVersionManager`` of Kafka 3.9; KIP-511, KIP-584. In ZooKeeper
+mode a broker supports no feature itself.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from ctrlchan.server.access import NOTHING
 from ctrlchan.server.api import Api, Core, Reply, Request
 from ctrlchan.server.kio_messages import ClientMessages, KioError
 
-__all__ = ["is_software", "with_api_versions"]
+__all__ = ["FinalizedFeatures", "is_software", "with_api_versions"]
 
 _LOWEST, _HIGHEST = 0, 4
-_SOFTWARE_NAME_SINCE = 3
+_SOFTWARE_NAME_SINCE = _FEATURES_SINCE = 3
 # ApiVersionsRequest.SOFTWARE_NAME_VERSION_PATTERN
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-def with_api_versions(apis: Iterable[Api[Core]]) -> Mapping[int, Api[Core]]:
-    """Return a table of `apis` by key, with ApiVersions, which announces exactly these."""
+class FinalizedFeatures(NamedTuple):
+    """The finalized features of a cluster: name -> level. ``epoch``: the version of their node."""
+
+    levels: Mapping[str, int]
+    epoch: int
+
+
+def with_api_versions(
+    apis: Iterable[Api[Core]], features_of: Callable[[Core], FinalizedFeatures | None] = lambda _core: None
+) -> Mapping[int, Api[Core]]:
+    """Return a table of `apis` by key, with ApiVersions, which announces exactly these.
+
+    ``features_of``: returns the finalized features of the cluster, None while they are not known.
+    """
     table = {api.key: api for api in apis}
-    own = _api_versions(table.values())
+    own = _api_versions(table.values(), features_of)
     return table | {own.key: own}
 
 
@@ -29,7 +46,9 @@ def is_software(text: str) -> bool:
     return _SOFTWARE.fullmatch(text) is not None
 
 
-def _api_versions(others: Iterable[Api[Core]]) -> Api[Core]:
+def _api_versions(
+    others: Iterable[Api[Core]], features_of: Callable[[Core], FinalizedFeatures | None]
+) -> Api[Core]:
     """Return the API that announces `others` and itself."""
 
     def handle(core: Core, request: Request) -> Reply:
@@ -42,7 +61,7 @@ def _api_versions(others: Iterable[Api[Core]]) -> Api[Core]:
             is_software(body.client_software_name) and is_software(body.client_software_version)
         ):
             return _reply(messages, KioError.invalid_request, [])
-        return _reply(messages, KioError.none, announced)
+        return _reply(messages, KioError.none, announced, features_of(core))
 
     own = Api(
         key=18,
@@ -60,9 +79,29 @@ def _api_versions(others: Iterable[Api[Core]]) -> Api[Core]:
     return own
 
 
-def _reply(messages: ClientMessages, error: KioError, apis: Sequence[Api[Core]]) -> Reply:
+def _reply(
+    messages: ClientMessages,
+    error: KioError,
+    apis: Sequence[Api[Core]],
+    features: FinalizedFeatures | None = None,
+) -> Reply:
     entries = tuple(
         messages.part("ApiVersion", api_key=api.key, min_version=api.lowest, max_version=api.highest)
         for api in apis
     )
-    return Reply(messages.response(error_code=error, api_keys=entries), error_code=error.value)
+    # Versions before 3 have none of these fields.
+    of_features = {}
+    if features is not None and messages.version >= _FEATURES_SINCE:
+        of_features = {
+            "finalized_features_epoch": features.epoch,
+            "finalized_features": tuple(
+                messages.part(
+                    "FinalizedFeatureKey", name=name, max_version_level=level, min_version_level=level
+                )
+                for name, level in features.levels.items()
+            ),
+        }
+    body = messages.response(error_code=error, api_keys=entries, **of_features)
+    # Behind the throttle time.
+    tags_size = len(body) - len(messages.response(error_code=error, api_keys=entries)) + 1
+    return Reply(body, error_code=error.value, tags_size=tags_size)

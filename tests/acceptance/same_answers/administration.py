@@ -8,7 +8,16 @@ from typing import Any, Final
 from tests.acceptance.same_answers.recorder import Broker
 from tests.acceptance.same_answers.topics import UNKNOWN_ID, create_topic, plain, produce, topic_id
 
-__all__ = ["acls", "altered_configs", "cluster", "described_configs", "log_directories", "metadata", "topics"]
+__all__ = [
+    "acls",
+    "altered_configs",
+    "cluster",
+    "described_configs",
+    "features",
+    "log_directories",
+    "metadata",
+    "topics",
+]
 
 _NO_ID: Final = uuid.UUID(int=0)
 _TIMEOUT: Final = 30_000
@@ -352,3 +361,33 @@ def cluster(broker: Broker) -> None:
             continue
         for name, number in (("", "1"), ("a", ""), ("ü", "1"), ("-a", "1"), ("a", "1 2"), ("a-", "1")):
             broker.ask("ApiVersions", version, ClientSoftwareName=name, ClientSoftwareVersion=number)
+
+
+def features(broker: Broker) -> None:
+    """UpdateFeatures: a broker in ZooKeeper mode supports no feature."""
+    for version in broker.versions["UpdateFeatures"]:
+        for validates in (True, False) if version else (False,):
+            for updates in (
+                [],
+                [_update("metadata.version", 20)],
+                [_update("no.such.feature", 1)],
+                [_update("no.such.feature", 0)],
+                [_update("no.such.feature", 0, 2)],
+                [_update("no.such.feature", -1, 3)],
+                [_update("no.such.feature", 1, 9)],
+                [_update("", 1)],
+                [_update("a", 1), _update("b", 1)],
+            ):
+                fields = {"timeoutMs": _TIMEOUT, "ValidateOnly": validates}
+                broker.ask("UpdateFeatures", version, FeatureUpdates=updates, **fields)
+    for version in broker.versions["ApiVersions"]:
+        broker.ask("ApiVersions", version, ClientSoftwareName="a", ClientSoftwareVersion="1")
+
+
+def _update(feature: str, level: int, kind: int = 1) -> dict[str, Any]:
+    return {
+        "Feature": feature,
+        "MaxVersionLevel": level,
+        "AllowDowngrade": kind != 1,
+        "UpgradeType": kind,
+    }

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 import ctrlchan
 from ctrlchan.security.settings import SaslSettings
@@ -14,9 +15,12 @@ from tests.acceptance.same_answers.recorder import Broker, differences
 from tests.kafka.jars import kafka_jars
 from tests.kafka.rig import KafkaRig
 
-__all__ = ["Both", "Script", "both_brokers"]
+__all__ = ["OF_CONTROLLERS", "Both", "Script", "both_brokers"]
 
 Script = Callable[[Broker], None]
+
+#: What brokers ask the controller, which a broker of ours never is.
+OF_CONTROLLERS: Final = frozenset({"AllocateProducerIds", "AlterPartition", "ControlledShutdown"})
 
 
 @dataclass
@@ -36,11 +40,16 @@ class Both:
 
 @contextmanager
 def both_brokers(
-    folder: Path, configs: Mapping[str, str], user: SaslSettings | None = None
+    folder: Path,
+    configs: Mapping[str, str],
+    user: SaslSettings | None = None,
+    *,
+    is_controller: bool = True,
 ) -> Iterator[Both]:
     """Start both; the versions that are compared are those that both serve.
 
-    ``user``: asks at a listener CLIENTS with SASL, None: at the one without.
+    ``user``: asks at a listener CLIENTS with SASL, None: at the one without. ``is_controller``: whether
+    Kafka's broker is the controller; if it is not, ``OF_CONTROLLERS`` are compared and nothing else.
     """
     listener = "PLAINTEXT" if user is None else "CLIENTS"
     more = {} if user is None else {"CLIENTS": "SASL_PLAINTEXT"}
@@ -50,8 +59,9 @@ def both_brokers(
         else {"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CLIENTS:SASL_PLAINTEXT"}
     )
     messages = Messages(next(kafka_jars().glob("kafka-clients-*.jar")))
+    count = 1 if is_controller else 2
     with (
-        KafkaRig(folder / "kafka", brokers=1, listeners=more, properties=configs) as rig,
+        KafkaRig(folder / "kafka", brokers=count, listeners=more, properties=configs) as rig,
         ctrlchan.EmbeddedCluster(
             1,
             log_dir=folder / "ours",
@@ -59,7 +69,8 @@ def both_brokers(
             more_listeners=dict.fromkeys(more, "127.0.0.1:0"),
         ) as cluster,
     ):
-        real = rig.broker(1).endpoint(listener)
+        asked = 1 if is_controller else next(number for number in (1, 2) if number != rig.jvm_controller())
+        real = rig.broker(asked).endpoint(listener)
         ours = next(one for one in cluster.brokers[0].endpoints if one.listener == listener)
         found = Both(
             Broker(messages, (real.host, real.port), user), Broker(messages, (ours.host, ours.port), user)
@@ -69,6 +80,7 @@ def both_brokers(
             broker.versions = {
                 api: range(max(own.start, announced[api].start), min(own.stop, announced[api].stop))
                 for api, own in served.items()
+                if api in announced and (api in OF_CONTROLLERS) != is_controller
             }
         yield found
         found.kafka.close()

@@ -8,7 +8,15 @@ from typing import Any, Final
 from tests.acceptance.same_answers.recorder import Broker
 from tests.acceptance.same_answers.topics import create_topic
 
-__all__ = ["committed_offsets", "coordinators", "group_administration", "members", "ready", "static_members"]
+__all__ = [
+    "committed_offsets",
+    "coordinators",
+    "group_administration",
+    "members",
+    "new_protocol",
+    "ready",
+    "static_members",
+]
 
 _SESSION: Final = {"SessionTimeoutMs": 30_000, "RebalanceTimeoutMs": 30_000}
 #: Subscribes to the topic "committed". Kafka answers no JoinGroup whose subscription is not valid.
@@ -21,7 +29,9 @@ _SEVERAL_LEAVE_FROM: Final = 3
 
 
 def ready(broker: Broker) -> None:
-    """Wait until the broker is the coordinator of all groups, and has loaded them."""
+    """Wait until the broker is the coordinator of all groups, and has loaded them, if groups are compared."""
+    if "DescribeGroups" not in broker.versions:
+        return
     broker.wait(lambda answer: answer["ErrorCode"] == 0, "FindCoordinator", 3, Key="any", KeyType=0)
     broker.wait(lambda answer: answer["Groups"][0]["ErrorCode"] == 0, "DescribeGroups", 5, Groups=["any"])
 
@@ -308,3 +318,13 @@ def group_administration(broker: Broker) -> None:
         broker.ask("DescribeGroups", 5, Groups=[group])
         broker.ask("DeleteGroups", version, GroupsNames=[group, group])
         broker.ask("DescribeGroups", 5, Groups=[group])
+
+
+def new_protocol(broker: Broker) -> None:
+    """KIP-848, which is not switched on."""
+    joining = {"MemberId": "m", "MemberEpoch": 0, "RebalanceTimeoutMs": 1000, "SubscribedTopicNames": ["t"]}
+    for group in ("group", ""):
+        broker.ask_in_all("ConsumerGroupHeartbeat", GroupId=group, **joining)
+    for groups in ([], ["group"], ["a", "b", "a"]):
+        for asks in (False, True):
+            broker.ask_in_all("ConsumerGroupDescribe", GroupIds=groups, IncludeAuthorizedOperations=asks)

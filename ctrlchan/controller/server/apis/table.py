@@ -70,4 +70,4 @@ def served_apis() -> Mapping[int, Api[ServerCore]]:
         *acls.APIS,
         *delegation_tokens.APIS,
     ]
-    return with_api_versions(apis)
+    return with_api_versions(apis, ServerCore.features)

@@ -83,6 +83,10 @@ DENIALS = {
     "DescribeLogDirs": CLUSTER_DENIED,
     "DescribeUserScramCredentials": CLUSTER_DENIED,
     "AlterUserScramCredentials": CLUSTER_DENIED,
+    "UpdateFeatures": CLUSTER_DENIED,
+    "ControlledShutdown": CLUSTER_DENIED,
+    "AlterPartition": CLUSTER_DENIED,
+    "AllocateProducerIds": CLUSTER_DENIED,
     "DescribeClientQuotas": CLUSTER_DENIED,
     "AlterClientQuotas": CLUSTER_DENIED,
     "ElectLeaders": CLUSTER_DENIED,
@@ -97,6 +101,10 @@ DENIALS = {
 OPEN = {"ApiVersions", "DescribeCluster", "DescribeDelegationToken", "ListGroups", "ListTransactions"}
 #: Answered with ILLEGAL_SASL_STATE, whoever asks.
 AUTHENTICATING = {"SaslHandshake", "SaslAuthenticate"}
+#: Answered with UNSUPPORTED_VERSION, whoever asks.
+UNSUPPORTED = {"ConsumerGroupHeartbeat", "ConsumerGroupDescribe"}
+#: Who sends it loses the connection: a broker is not the controller.
+ENVELOPE = 58
 #: Here nobody can change a token: the sample has the HMAC of none.
 OF_TOKENS = {"RenewDelegationToken", "ExpireDelegationToken"}
 #: Requests beside the plain one, so that all is asked for.
@@ -149,14 +157,15 @@ def served(handler: RequestHandler[Any], api: Api[Any], version: int, **values: 
 def versions() -> Iterator[Any]:
     """All but Fetch, which the processor answers: ``test_produce_and_fetch.py``."""
     for api in APIS.values():
-        for version in range(api.lowest, api.highest + 1) if api.key != FETCH else ():
+        for version in range(api.lowest, api.highest + 1) if api.key not in (FETCH, ENVELOPE) else ():
             yield pytest.param(api, version, id=f"{api.name}-{version}")
 
 
 @pytest.mark.parametrize("api", [*APIS.values()], ids=lambda api: api.name)
 def test_each_api_declares_its_needs(api: Api[Any]) -> None:
     assert api.needs is not None, "state what the API needs: needs_cluster, asks, NOTHING"
-    assert (api.name in DENIALS) != (api.name in OPEN | AUTHENTICATING | OF_TOKENS or api.key == FETCH)
+    others = OPEN | AUTHENTICATING | OF_TOKENS | UNSUPPORTED
+    assert (api.name in DENIALS) != (api.name in others or api.key in (FETCH, ENVELOPE))
 
 
 def test_apis_of_a_broker_without_records() -> None:
@@ -188,6 +197,8 @@ def test_who_is_denied_everything_is_refused(
         assert body.results == ()
     elif api.name in AUTHENTICATING:
         assert errors == {KioError.illegal_sasl_state}
+    elif api.name in UNSUPPORTED:
+        assert errors == {KioError.unsupported_version}
     elif api.name in OPEN:
         assert not errors, fields
     else:
@@ -198,7 +209,9 @@ def test_who_is_denied_everything_is_refused(
 # their handler, and what it does only tests of their own can undo.
 @pytest.mark.parametrize("answers", [0, 1, 2])
 @pytest.mark.parametrize(
-    "api", [api for api in APIS.values() if api.key not in (FETCH, *CONTROL)], ids=lambda api: api.name
+    "api",
+    [api for api in APIS.values() if api.key not in (FETCH, ENVELOPE, *CONTROL)],
+    ids=lambda api: api.name,
 )
 def test_acls_that_change_during_a_request(handler: RequestHandler[Any], api: Api[Any], answers: int) -> None:
     """After so many answers everything is denied: the request ends in order, and the next one is denied."""
@@ -222,7 +235,9 @@ def test_acls_that_change_during_a_request(handler: RequestHandler[Any], api: Ap
             assert errors_of(served(handler, api, version)) == denied
 
 
-@pytest.mark.parametrize("api", [*APIS.values()], ids=lambda api: api.name)
+@pytest.mark.parametrize(
+    "api", [api for api in APIS.values() if api.key != ENVELOPE], ids=lambda api: api.name
+)
 def test_each_api_asks_for_what_it_declares(
     handler: RequestHandler[Any], api: Api[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,90 @@
+"""Requests that brokers send to the controller: a broker that gets one says that it is not the controller.
+
+ControlledShutdown (7), AlterPartition (56), AllocateProducerIds (67), and Envelope (58). Kafka's broker
+answers the first three without work unless it is the controller; our brokers never are: the controller has a
+listener of its own. They are not forwarded, so whoever sent them looks for the controller again.
+``KafkaApis.handleControlledShutdownRequest``, ``handleAlterPartitionRequest``,
+``handleAllocateProducerIdsRequest`` and ``handleEnvelope`` of Kafka 3.9.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NoReturn
+
+from ctrlchan.authorizer.acls import Operation
+from ctrlchan.broker.storing_core import StoringCore
+from ctrlchan.errors import ErrorCode, ProtocolError
+from ctrlchan.server.access import NOTHING, needs_cluster
+from ctrlchan.server.api import Api, Reply, Request
+from ctrlchan.server.kio_messages import ClientMessages, KioError
+
+__all__ = ["APIS"]
+
+_NEEDS: Final = needs_cluster(Operation.CLUSTER_ACTION)
+
+
+def _refused(
+    key: int, name: str, message: str, highest: int, flexible_from: int, error: ErrorCode, **fields: Any
+) -> Api[StoringCore]:
+    """Return an API that is answered with one error. ``fields``: of the response beside the error."""
+
+    def handle(_core: StoringCore, request: Request) -> Reply:
+        messages = ClientMessages(message, request.version)
+        messages.decode(request)
+        return Reply(messages.response(error_code=KioError(error), **fields), error_code=error)
+
+    return Api(
+        key=key,
+        name=name,
+        lowest=0,
+        highest=highest,
+        flexible_from=flexible_from,
+        handle=handle,
+        # The header of ControlledShutdown 0 has no client id.
+        named_since=1 if key == _CONTROLLED_SHUTDOWN else 0,
+        locks_core=False,
+        needs=_NEEDS,
+    )
+
+
+def _close(_core: StoringCore, request: Request) -> NoReturn:
+    raise ProtocolError(f"an Envelope of {request.context}: this broker is not the controller")
+
+
+_CONTROLLED_SHUTDOWN: Final = 7
+#: Kafka's own controller says so where it has moved (ControllerMovedException).
+_MOVED: Final = ErrorCode.STALE_CONTROLLER_EPOCH
+_NO_CONTROLLER: Final = ErrorCode.NOT_CONTROLLER
+
+APIS: Final[tuple[Api[StoringCore], ...]] = (
+    _refused(
+        _CONTROLLED_SHUTDOWN,
+        "ControlledShutdown",
+        "controlled_shutdown",
+        3,
+        3,
+        _MOVED,
+        remaining_partitions=(),
+    ),
+    _refused(56, "AlterPartition", "alter_partition", 3, 0, _NO_CONTROLLER, topics=()),
+    _refused(
+        67,
+        "AllocateProducerIds",
+        "allocate_producer_ids",
+        0,
+        0,
+        _NO_CONTROLLER,
+        producer_id_start=0,
+        producer_id_len=0,
+    ),
+    Api(
+        key=58,
+        name="Envelope",
+        lowest=0,
+        highest=0,
+        flexible_from=0,
+        handle=_close,
+        locks_core=False,
+        needs=NOTHING,
+    ),
+)
