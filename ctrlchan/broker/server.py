@@ -50,6 +50,7 @@ from ctrlchan.broker.quota.requests import RequestQuotas
 from ctrlchan.broker.replica._partitions import PartitionTable
 from ctrlchan.broker.replica.isr_updates import IsrUpdates
 from ctrlchan.broker.replica.replica_manager import ReplicaManager
+from ctrlchan.broker.replica.selector import SelectingReplicas, is_rack_aware, make_replica_selector
 from ctrlchan.broker.storing_core import StoringCore
 from ctrlchan.config import table
 from ctrlchan.errors import CtrlchanError, ZooKeeperError
@@ -221,6 +222,7 @@ class BrokerServer:
                 sessions=settings.requests.fetch_sessions,
                 leader_quota=replication.leader,
             )
+            selecting = self._select_replicas(cleanup)
             decisions = None
             if authorizer is not None:
                 decisions = Decisions()
@@ -252,6 +254,7 @@ class BrokerServer:
                 quotas=quotas,
                 tokens=tokens,
                 replication_quotas=replication,
+                selecting=selecting,
             )
             sasl = self._make_sasl(listeners, tokens, cleanup)
             self._listen(listeners, settings, apis, authorizer, sasl, connections)
@@ -290,6 +293,21 @@ class BrokerServer:
         if authorizer is not None:
             cleanup.callback(authorizer.close)
         return authorizer
+
+    def _select_replicas(self, cleanup: ExitStack) -> SelectingReplicas | None:
+        """Let Fetch name replicas to consumers as the settings want; return what asks a user's own selector.
+
+        Raises ConfigError.
+        """
+        configs = self.node.configs
+        selector = make_replica_selector(configs)
+        if selector is not None:
+            cleanup.callback(selector.close)
+        if selector is not None or is_rack_aware(configs):
+            self.fetch.select_replicas(selector is not None)
+        if selector is None:
+            return None
+        return SelectingReplicas(self.node.id, selector, self.fetch.choose_replicas)
 
     def _peer_security(self, configs: Mapping[str, str], *, is_registered: bool) -> PeerSecurity | None:
         """Return the security of connections to other brokers and the controller. Raises ConfigError."""

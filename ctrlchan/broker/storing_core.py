@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ctrlchan.broker.quota.replication import ReplicationQuotas
     from ctrlchan.broker.replica._partitions import PartitionTable
     from ctrlchan.broker.replica.replica_manager import ReplicaManager
+    from ctrlchan.broker.replica.selector import SelectingReplicas
     from ctrlchan.server.delegation_tokens.delegation_tokens import DelegationTokens
 
 __all__ = ["StoringCore"]
@@ -36,7 +37,8 @@ class StoringCore(BrokerCore):
     without it, from ``metadata.snapshot`` or under ``metadata.state.lock``. ``controller``: the way to the
     controller, ``config_store``: the configs in ZooKeeper; both are None for a broker without ZooKeeper.
     ``decisions``: what the processors know of the authorizer's; None without an authorizer. ``tokens``: the
-    delegation tokens; None without ``delegation.token.secret.key``.
+    delegation tokens; None without ``delegation.token.secret.key``. ``selecting``: asks the user's own
+    selector of replicas; None without one.
     """
 
     settings: BrokerSettings
@@ -54,6 +56,7 @@ class StoringCore(BrokerCore):
     config_store: BrokerConfigs | None = None
     decisions: Decisions | None = None
     tokens: DelegationTokens | None = None
+    selecting: SelectingReplicas | None = None
 
     @property
     def partitions(self) -> PartitionTable:

@@ -130,7 +130,7 @@ _READ_ONLY: Final = frozenset((
     "remote.log.reader.max.pending.tasks", "remote.log.reader.threads",
     "remote.log.storage.manager.class.name", "remote.log.storage.manager.class.path",
     "remote.log.storage.manager.impl.prefix", "remote.log.storage.system.enable",
-    "replica.selector.class", "replica.socket.receive.buffer.bytes", "replica.socket.timeout.ms",
+    "replica.socket.receive.buffer.bytes", "replica.socket.timeout.ms",
     "reserved.broker.max.id",
     "sasl.client.callback.handler.class", "sasl.login.callback.handler.class", "sasl.login.class",
     "sasl.login.connect.timeout.ms", "sasl.login.read.timeout.ms", "sasl.login.retry.backoff.max.ms",

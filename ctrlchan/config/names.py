@@ -40,11 +40,11 @@ def _has_effect(name: str) -> bool:
 
 
 def names_own_classes(settings: Mapping[str, str]) -> bool:
-    """Return whether the authorizer or a principal builder is a class of the user's own, not Kafka's."""
+    """Return whether an authorizer, principal builder or replica selector is the user's own class."""
     return any(
         value.strip() and not value.strip().startswith(_KAFKA_PACKAGES)
         for name, value in settings.items()
-        if name == table.AUTHORIZER_CLASS_NAME.name
+        if name in (table.AUTHORIZER_CLASS_NAME.name, table.REPLICA_SELECTOR_CLASS.name)
         or f".{name}".endswith(f".{table.PRINCIPAL_BUILDER_CLASS}")
     )
 

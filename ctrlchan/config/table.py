@@ -224,6 +224,7 @@ REPLICA_HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS = _more(
     "replica.high.watermark.checkpoint.interval.ms", LONG, "5000"
 )
 REPLICA_LAG_TIME_MAX_MS = _more("replica.lag.time.max.ms", LONG, "30000", least=1)
+REPLICA_SELECTOR_CLASS = _more("replica.selector.class", STRING)
 REQUEST_TIMEOUT_MS = _more("request.timeout.ms", INT, "30000", least=1)
 SOCKET_LISTEN_BACKLOG_SIZE = _more("socket.listen.backlog.size", INT, "50", least=1)
 SOCKET_RECEIVE_BUFFER_BYTES = _more("socket.receive.buffer.bytes", INT, "102400", least=-1, here="-1")

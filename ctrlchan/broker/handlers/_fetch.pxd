@@ -18,6 +18,11 @@ cdef class FetchApi(HotApi):
     cdef bint is_restricted
     # Of what followers fetch that are not in sync
     cdef ReplicationQuota leader_quota
+    # How replicas are selected for consumers: a ``Selection``
+    cdef int selection
+    # Requests (Fetch*) for which handler threads ask the user's selector. Guarded by the mutex of the cache
+    cdef void* first_asking
+    cdef void* last_asking
     # fetch.max.bytes
     cdef int64_t max_bytes
     # Counters: requests, requests that had to wait, waits that expired, and bytes of records

@@ -147,9 +147,18 @@ cdef struct Fetch:
     # One for each partition of a parked request; NULL: it has not waited
     Watcher* watchers
     int32_t watcher_count
+    # What the user's selector has chosen: for each number of a partition a broker id, LEADER or NO_CHOICE
+    int32_t* choices
+    int32_t choice_count
+    bint is_chosen
+    # Among those that ask the selector; guarded by the mutex of the cache
+    bint is_asking
+    int64_t connection
+    Fetch* later
 
 
 include "_fetching/access.pxi"
+include "_fetching/selection.pxi"
 include "_fetching/reading.pxi"
 include "_fetching/answers.pxi"
 include "_fetching/quotas.pxi"
@@ -167,7 +176,11 @@ cdef Result handle(FetchApi self, HotRequest* hot, RequestHeader* header, Answer
     cdef Mark empty = mark_of(answer)
     cdef Result result
     cdef int16_t error
+    cdef bint wants_choices = False
     if parked != NULL:
+        if parked.is_asking:
+            # A handler thread has ended the request without a look at it.
+            take_asking(self, 0, parked)
         current = parked[0]
         stop_watching(&current)
         if hot.reason == ABANDONED:
@@ -178,7 +191,7 @@ cdef Result handle(FetchApi self, HotRequest* hot, RequestHeader* header, Answer
             count_shared(&self.expired, 1)
     else:
         memset(&current, 0, sizeof(Fetch))
-        if not read_request(header.body, header.end, header.version, &current.request):
+        if not read_request(hot.data, header.body, header.end, header.version, &current.request):
             # A handler thread refuses the request, in Python.
             return QUEUE if hot.reason == ARRIVED else CLOSE
         count_shared(&self.requests, 1)
@@ -196,8 +209,11 @@ cdef Result handle(FetchApi self, HotRequest* hot, RequestHeader* header, Answer
         limit_answer(
             self, &current, hot, header, answer, &empty, INVALID_FETCH_SESSION_EPOCH, current.session.id
         )
-    elif not is_decided(self, &current, hot):
+    elif not current.is_chosen and not is_decided(self, &current, hot):
         result = QUEUE
+    elif asks_selector(self, &current, hot):
+        result = QUEUE
+        wants_choices = True
     else:
         if hot.reason == ASKED:
             hot.reason = ARRIVED
@@ -211,6 +227,8 @@ cdef Result handle(FetchApi self, HotRequest* hot, RequestHeader* header, Answer
         if parked != NULL:
             parked[0] = current
             hot.state = parked
+            if wants_choices:
+                await_choices(self, parked, hot)
             return QUEUE
         result = CLOSE
     if result == PARKED:
@@ -239,6 +257,7 @@ cdef void end_fetch(FetchApi self, Fetch* current, Fetch* parked) noexcept nogil
     """Give back all that a request has. It watches nothing."""
     count_shared(&self.waiting, -(parked != NULL))
     free(current.watchers)
+    free(current.choices)
     release_session(current.session)
     free(parked)
 
@@ -319,6 +338,7 @@ cdef bint has_no_news(const FetchSession* session, const PartitionAnswer* answer
     return (
         answer.records.size == 0
         and answer.error == NONE
+        and answer.preferred == LEADER
         and answer.diverging_epoch < 0
         and cached.answered_watermark == answer.high_watermark
         and cached.answered_start_offset == answer.start_offset
@@ -382,6 +402,52 @@ cdef class FetchApi(HotApi):
     def authorize_with(self, Decisions decisions not None):
         """Fetch only what these decisions allow. Called before the first request."""
         self.decisions, self.is_restricted = decisions, True
+
+    def select_replicas(self, bint by_own_class):
+        """Name to consumers the replicas that they shall read from. Called before the first request.
+
+        ``by_own_class``: ``choose_replicas`` is called for each request. False: those in the rack of the consumer.
+        """
+        self.selection = OWN_CLASS if by_own_class else SAME_RACK
+
+    def choose_replicas(self, int64_t connection, select not None):
+        """Ask a selector for all partitions of the request of a connection, if that is what the request waits for.
+
+        ``select(topic, partition, candidates)`` returns a broker id, -1 (the leader) or -2 (it has failed), and does not
+        raise. ``candidates``: broker id, end offset, and for how many milliseconds the replica has lagged; the leader is
+        the first one. Returns whether the request waits for choices.
+        """
+        cdef Fetch* fetch
+        cdef Question* questions
+        cdef PartitionState* partition
+        cdef int32_t i, j, count
+        with nogil:
+            fetch = take_asking(self, connection, NULL)
+            if fetch != NULL:
+                count = gather_questions(self, fetch, &questions)
+        if fetch == NULL:
+            return False
+        try:
+            if count < 0:
+                raise MemoryError()
+            fetch.is_chosen = True
+            for i in range(count):
+                partition = questions[i].partition
+                fetch.choices[questions[i].number] = select(
+                    PyBytes_FromStringAndSize(<const char*>partition.name, partition.name_size).decode(),
+                    partition.index,
+                    [
+                        (
+                            questions[i].candidates[j].broker_id, questions[i].candidates[j].end_offset,
+                            questions[i].candidates[j].behind_ms
+                        )
+                        for j in range(questions[i].count)
+                    ],
+                )
+        finally:
+            with nogil:
+                drop_questions(questions, max(count, <int32_t>0))
+        return True
 
     def session_topics(self, int32_t session_id):
         """Return the topics of a session, names or ids as bytes, and whether they are ids."""

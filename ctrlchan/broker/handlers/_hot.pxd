@@ -79,6 +79,10 @@ cdef class HotApi:
     cdef uint8_t* endpoints(
         self, const Snapshot* metadata, int32_t listener, const int32_t* ids, int64_t count, int64_t* size
     ) noexcept nogil
+    # As ``_snapshot.is_in_rack``, for a client of a listener
+    cdef bint is_in_rack(
+        self, const Snapshot* metadata, int32_t listener, int32_t broker_id, const uint8_t* rack, int64_t size
+    ) noexcept nogil
     cdef set_listeners(self, names)
 
 

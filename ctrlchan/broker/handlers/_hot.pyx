@@ -13,7 +13,7 @@ from libc.stdlib cimport free, realloc
 from ctrlchan._c.atomics cimport count_shared, counted
 from ctrlchan._c.bytes cimport put_i32
 from ctrlchan._c.clock_functions cimport Clock, monotonic_ns_of
-from ctrlchan.broker.metadata._snapshot cimport Snapshot, encode_endpoints
+from ctrlchan.broker.metadata._snapshot cimport Snapshot, encode_endpoints, is_in_rack
 from ctrlchan.broker.quota._client_quotas cimport Charge, ClientQuotas
 from ctrlchan.server._processor cimport (
     ARRIVED,
@@ -183,6 +183,13 @@ cdef class HotApi:
     ) noexcept nogil:
         return encode_endpoints(
             metadata, self.listeners[listener].bytes, self.listeners[listener].size, ids, count, size
+        )
+
+    cdef bint is_in_rack(
+        self, const Snapshot* metadata, int32_t listener, int32_t broker_id, const uint8_t* rack, int64_t size
+    ) noexcept nogil:
+        return is_in_rack(
+            metadata, self.listeners[listener].bytes, self.listeners[listener].size, broker_id, rack, size
         )
 
     cdef set_listeners(self, names):

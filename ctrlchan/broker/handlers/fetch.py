@@ -2,7 +2,8 @@
 
 That is a body that cannot be decoded, and an isolation level that does not exist, at which the whole request
 fails. With an authorizer it is also a request for a topic of which the processor has no decision: it is asked
-here, and the processor goes on. ``KafkaApis.handleFetchRequest`` of Kafka 3.9.
+here, and the processor goes on. So it is with a replica selector of the user's own.
+``KafkaApis.handleFetchRequest`` of Kafka 3.9.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Any, Final
 
 from ctrlchan.authorizer.acls import Operation
 from ctrlchan.broker._decisions import Allowed, Decisions, Subject
+from ctrlchan.broker.replica.selector import Consumer, SelectingReplicas
 from ctrlchan.broker.storing_core import StoringCore
 from ctrlchan.errors import ProtocolError
 from ctrlchan.server.access import CLUSTER_ACTION_CLUSTER, READ_TOPIC, AuthorizedAccess, asks
@@ -33,6 +35,8 @@ def _handle(core: StoringCore, request: Request) -> Reply:
     messages = ClientMessages("fetch", request.version)
     body = messages.decode(request)
     if body.isolation_level in (_READ_UNCOMMITTED, _READ_COMMITTED):
+        if core.selecting is not None and _select(core, core.selecting, request, body):
+            return Reply(b"", goes_on=GoOn(0, _identity(core, request)))
         if core.decisions is not None:
             return _decide(core, core.decisions, request, body)
         raise ProtocolError("a Fetch request with a field that is not valid")
@@ -44,14 +48,37 @@ def _handle(core: StoringCore, request: Request) -> Reply:
     return Reply(response, error.value)
 
 
+def _select(core: StoringCore, selecting: SelectingReplicas, request: Request, body: Any) -> bool:
+    """Ask the selector for all partitions of the request, if it waits for that. Return whether it does."""
+    context = request.context
+    with core.metadata.state.lock:
+        nodes = {one.id: (one.host, one.port, one.rack) for one in core.metadata.nodes(context.listener)}
+    consumer = Consumer(
+        rack=getattr(body, "rack_id", ""),
+        client_id=(request.client_id or b"").decode(errors="replace"),
+        host=context.client_host,
+        principal=str(context.principal),
+        listener=context.listener,
+    )
+    return selecting.choose_all(context.connection_id, consumer, nodes)
+
+
+def _identity(core: StoringCore, request: Request) -> int:
+    """Return the number of the peer for decisions; 0 without an authorizer."""
+    if core.decisions is None:
+        return 0
+    access = request.access
+    assert isinstance(access, AuthorizedAccess)
+    return core.decisions.identity_of(access.requester.principal, access.requester.host)
+
+
 def _decide(core: StoringCore, decisions: Decisions, request: Request, body: Any) -> Reply:
     """Ask the authorizer for all that the request fetches, and have the processor go on.
 
     Raises CannotAnswer.
     """
     access = request.access
-    assert isinstance(access, AuthorizedAccess)
-    identity = decisions.identity_of(access.requester.principal, access.requester.host)
+    identity = _identity(core, request)
     for _ in range(_ATTEMPTS):
         # Read first: what is decided after a change of ACLs counts for the version after it.
         version = decisions.version

@@ -63,6 +63,12 @@ cdef uint8_t* encode_endpoints(
     int64_t* size
 ) noexcept nogil
 
+# Whether a live broker has the listener and is in the rack, whose name is not empty.
+cdef bint is_in_rack(
+    const Snapshot* snapshot, const uint8_t* listener, int64_t listener_size, int32_t broker_id, const uint8_t* rack,
+    int64_t rack_size
+) noexcept nogil
+
 
 cdef class MetadataSnapshot:
     cdef Snapshot fields

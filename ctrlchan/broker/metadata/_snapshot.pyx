@@ -218,6 +218,19 @@ cdef int64_t endpoint_of(
     return NO_ROW
 
 
+cdef bint is_in_rack(
+    const Snapshot* snapshot, const uint8_t* listener, int64_t listener_size, int32_t broker_id, const uint8_t* rack,
+    int64_t rack_size
+) noexcept nogil:
+    cdef int64_t broker = first_not_below(snapshot.broker_ids, 0, snapshot.brokers, broker_id)
+    return (
+        broker < snapshot.brokers
+        and snapshot.broker_ids[broker] == broker_id
+        and same_text(&snapshot.racks, broker, rack, rack_size)
+        and endpoint_of(snapshot, broker, listener, listener_size) != NO_ROW
+    )
+
+
 cdef int64_t compact_size(int64_t size) noexcept nogil:
     """Return the bytes of a compact string; its size -1: null."""
     return uvarint_size(<uint32_t>(size + 1)) + max(size, 0)

@@ -9,7 +9,6 @@ cdef enum:
     # id, epoch, no tags
     CURRENT_LEADER_BYTES = 9
     NODE_ENDPOINTS_TAG = 0
-    NO_REPLICA = -1
     MOST_VARINT_BYTES = 5
 
 
@@ -160,7 +159,7 @@ cdef void put_partition(
     put_offsets(cached.index, error, one, header, answer)
     put_aborted(one, flexible, answer)
     if header.version >= RACKS:
-        put_int32(answer, NO_REPLICA)
+        put_int32(answer, one.preferred)
     put_count(answer, -1 if one.is_zstd else one.records.size, flexible)
     if one.records.segment != NULL:
         append_file_range(

@@ -17,6 +17,8 @@ cdef struct PartitionAnswer:
     bint is_left_out
     # For a follower: its bytes count for the replication quota.
     bint is_throttled
+    # The replica that the consumer shall read from instead; LEADER: none
+    int32_t preferred
     # compression.type=zstd, which the client is too old for
     bint is_zstd
     # -1: the follower's log does not diverge
@@ -92,6 +94,7 @@ cdef void read_partitions(FetchApi self, Fetch* fetch, HotRequest* hot, Watcher*
         answer = &reading.answers[reading.count]
         memset(answer, 0, sizeof(PartitionAnswer))
         answer.number, answer.diverging_epoch, answer.leader, answer.leader_epoch = number, -1, -1, -1
+        answer.preferred = LEADER
         counted = read_partition(
             self, fetch, hot, reading, &session.partitions[number], answer, limit, whole_first,
             NULL if watchers == NULL else &watchers[reading.count]
@@ -105,7 +108,10 @@ cdef void read_partitions(FetchApi self, Fetch* fetch, HotRequest* hot, Watcher*
             limit = max(<int64_t>0, limit - answer.records.size)
         if not answer.is_unknown:
             read += 1
-            if answer.error != NONE or answer.diverging_epoch >= 0 or answer.records.is_older:
+            if (
+                answer.error != NONE or answer.preferred != LEADER or answer.diverging_epoch >= 0
+                or answer.records.is_older
+            ):
                 reading.is_complete = True
         number = session.partitions[number].later
     if read == 0 or reading.bytes >= min_bytes:
@@ -135,7 +141,7 @@ cdef void leave_error(PartitionAnswer* answer) noexcept nogil:
     """Remove all but the error from an answer."""
     leave_records(answer)
     answer.high_watermark = answer.last_stable_offset = answer.start_offset = -1
-    answer.has_aborted, answer.diverging_epoch = False, -1
+    answer.has_aborted, answer.diverging_epoch, answer.preferred = False, -1, LEADER
 
 
 cdef int64_t read_partition(
@@ -146,6 +152,7 @@ cdef int64_t read_partition(
     cdef const FetchRequest* request = &fetch.request
     cdef PartitionState* partition = look_up(self, fetch.session, cached)
     cdef bint follows = request.replica_id >= 0
+    cdef int32_t preferred = LEADER
     if cached.refusal != NONE:
         answer.error, answer.is_unknown = cached.refusal, True
         return 0
@@ -156,7 +163,13 @@ cdef int64_t read_partition(
     limit = min(limit, <int64_t>cached.max_bytes)
     lock_partition(partition)
     answer.error = check_partition(partition, fetch, cached)
-    if answer.error == NONE:
+    if answer.error == NONE and self.selection != LEADERS_ALONE:
+        preferred = preferred_replica(self, fetch, hot, reading, partition, cached, answer.number)
+    if preferred >= 0:
+        name_replica(<Log>partition.log, preferred, answer)
+    elif preferred == NO_CHOICE:
+        answer.error = UNKNOWN_SERVER_ERROR
+    elif answer.error == NONE:
         answer.error = read_log(<Log>partition.log, request, cached, limit, whole_first, answer)
     if follows and partition.leader_is_throttled and answer.error == NONE:
         answer.is_throttled = True

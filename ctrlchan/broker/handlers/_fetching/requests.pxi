@@ -29,6 +29,9 @@ cdef struct FetchRequest:
     int8_t isolation
     int32_t session_id
     int32_t session_epoch
+    # Of the consumer; at which byte of the frame it begins
+    int64_t rack_at
+    int64_t rack_size
     # Where the arrays begin; NULL: no such array
     const uint8_t* topics
     const uint8_t* forgotten
@@ -60,9 +63,15 @@ cdef inline const uint8_t* read_text(Cursor* cursor, int64_t* size) noexcept nog
     return data
 
 
-cdef bint read_request(const uint8_t* data, const uint8_t* end, int16_t version, FetchRequest* request) noexcept nogil:
-    """Check a request and read the fields before and after its arrays. Return False where it is not valid."""
+cdef bint read_request(
+    const uint8_t* frame, const uint8_t* data, const uint8_t* end, int16_t version, FetchRequest* request
+) noexcept nogil:
+    """Check a request and read the fields before and after its arrays. Return False where it is not valid.
+
+    ``data``: the body, within ``frame``.
+    """
     cdef Cursor cursor
+    cdef const uint8_t* rack
     cdef int64_t size
     memset(request, 0, sizeof(FetchRequest))
     begin(&cursor, data, end, version)
@@ -84,7 +93,8 @@ cdef bint read_request(const uint8_t* data, const uint8_t* end, int16_t version,
         request.forgotten = cursor.at
         forget_topics(&cursor, version, NULL)
     if version >= RACKS:
-        read_text(&cursor, &size)
+        rack = read_text(&cursor, &size)
+        request.rack_at, request.rack_size = rack - frame, size
     if cursor.flexible:
         take_tags(&cursor, request)
     return not cursor.failed and 0 <= request.isolation <= READ_COMMITTED

@@ -59,6 +59,7 @@ class Answered:
     records: bytes | None
     aborted: list[tuple[int, int]] | None
     diverging: tuple[int, int]
+    preferred: int
 
     @property
     def batches(self) -> list[tuple[int, int]]:
@@ -121,6 +122,7 @@ class Fetcher:
         isolation: int = 0,
         session: int = 0,
         epoch: int = -1,
+        rack: str = "",
     ) -> bytes:
         version = self.version
         schema: Any = import_module(f"kio.schema.fetch.v{version}.request")
@@ -154,6 +156,7 @@ class Fetcher:
             "topics": tuple(topics),
             "forgotten_topics_data": (),
             "cluster_id": "some cluster",
+            "rack_id": rack,
         }
         if forgotten:
             fields["forgotten_topics_data"] = tuple(
@@ -195,6 +198,7 @@ class Fetcher:
                     one.records,
                     None if aborted is None else [(each.producer_id, each.first_offset) for each in aborted],
                     (diverging.epoch, diverging.end_offset) if diverging else (-1, -1),
+                    getattr(one, "preferred_read_replica", -1),
                 )
         return answer
 
