@@ -95,7 +95,7 @@ channel_parts = [
     "ctrlchan/channel/senders/_request.pxd",
     "ctrlchan/channel/wire/_records.pxd",
 ]
-log_parts = [*c_parts, *sorted(glob.glob("ctrlchan/broker/log/*.pxd"))]
+log_parts = [*c_parts, *sorted(glob.glob("ctrlchan/broker/log/**/*.pxd", recursive=True))]
 metadata_parts = [*c_parts, "ctrlchan/broker/metadata/_snapshot.pxd"]
 replica_parts = [
     *log_parts,
@@ -155,7 +155,7 @@ if not CHANNEL_ONLY:
     extensions += [
         *(
             extension(path.removesuffix(".pyx").replace(os.sep, "."), log_parts)
-            for path in sorted(glob.glob("ctrlchan/broker/log/*.pyx"))
+            for path in sorted(glob.glob("ctrlchan/broker/log/**/*.pyx", recursive=True))
         ),
         extension("ctrlchan.zookeeper._states", c_parts),
         extension("ctrlchan.broker.metadata._snapshot", metadata_parts, trace=False),

@@ -6,8 +6,8 @@ that is unusual. Errors, their order and the fields beside them are Kafka's:
 last counts, as in Kafka's map.
 
 The first batch of a transaction in a partition is appended when the coordinator has confirmed it
-(``produce_verification.py``). Records of format 0 and 1, which only versions 0 to 2 may carry, are refused.
-These versions are announced because librdkafka compresses nothing for a broker without them.
+(``produce_verification.py``). Versions 0 to 2 may carry records of format 0 and 1, which the append converts
+(``log/old_formats``).
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def _authorize(
     ):
         return ProduceResult(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED), ()
     writable = request.access.allowed(*WRITE_TOPIC, [topic.name for topic in body.topic_data])
-    if request.version < ZSTD_FROM and any(
+    if FORMAT_2_FROM <= request.version < ZSTD_FROM and any(
         has_unknown_codec(records) and key[0] in writable and _is_known(core, key)
         for key, records in entries.items()
     ):
@@ -167,13 +167,10 @@ def _append(
     partition = core.partitions.get(*key)
     if partition is None and not _is_known(core, key):
         return ProduceResult(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    has_valid_acks = -1 <= acks <= 1
-    # Before version 3 Kafka looks at the records last.
-    if has_valid_acks or request.version >= FORMAT_2_FROM:
-        error = error_of_records(records, request.version)
-        if error:
-            return ProduceResult(error)
-    if not has_valid_acks:
+    # Before version 3 the append alone looks at the records.
+    if request.version >= FORMAT_2_FROM and (error := error_of_records(records, request.version)):
+        return ProduceResult(error)
+    if not -1 <= acks <= 1:
         return ProduceResult(ErrorCode.INVALID_REQUIRED_ACKS)
     if key[0] in INTERNAL_TOPICS and request.client_id != _ADMIN_CLIENT:
         return ProduceResult(ErrorCode.INVALID_TOPIC_EXCEPTION)
@@ -184,6 +181,7 @@ def _append(
         required_acks=acks,
         timeout_ms=timeout_ms,
         refuses_zstd=request.version < ZSTD_FROM,
+        takes_old_formats=request.version < FORMAT_2_FROM,
         verification_guard=guard,
     )
     return appended

@@ -81,19 +81,17 @@ def _attributes(records: bytes) -> int:
 
 
 def error_of_records(records: bytes, version: int) -> int:
-    """Return what is wrong with the number and the kind of batches (``ProduceRequest.validateRecords``)."""
+    """Return what is wrong with the number and the kind of batches (``ProduceRequest.validateRecords``).
+
+    ``version``: from 3 on.
+    """
     try:
         size = _batch_size(records)
         if not size:
             return ErrorCode.INVALID_RECORD
         _, _, _, magic, _, attributes = _HEAD.unpack_from(records)
-        if magic != 2:
-            # Kafka converts them where the version allows them.
-            return (
-                ErrorCode.INVALID_RECORD
-                if version >= FORMAT_2_FROM
-                else ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
-            )
+        if magic != _FORMAT:
+            return ErrorCode.INVALID_RECORD
         if version < ZSTD_FROM and attributes & _COMPRESSION == _ZSTD:
             return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
         return ErrorCode.INVALID_RECORD if _batch_size(records[size:]) else ErrorCode.NONE

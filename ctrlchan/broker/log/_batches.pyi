@@ -46,6 +46,9 @@ class AppendRules:
 
 class Checked:
     data: bytearray
+    converted_records: int
+    conversion_ns: int
+    temporary_bytes: int
     @property
     def needs_decompression(self) -> bool: ...
     @property

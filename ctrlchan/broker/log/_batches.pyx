@@ -27,6 +27,7 @@ from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, u
 from libc.string cimport memcpy, memset
 
 from ctrlchan._c.bytes cimport get_i16, get_i32, get_i64, put_i16, put_i32, put_i64
+from ctrlchan._c.clocks cimport monotonic_ns
 from ctrlchan._c.crc32c cimport crc32c, crc32c_by_table, crc32c_start
 from ctrlchan._c.error_codes cimport (
     CORRUPT_MESSAGE,
@@ -39,6 +40,7 @@ from ctrlchan._c.error_codes cimport (
     UNSUPPORTED_COMPRESSION_TYPE,
     UNSUPPORTED_FOR_MESSAGE_FORMAT,
 )
+from ctrlchan.broker.log._varints cimport varint_size, write_varint, zigzag
 
 crc32c_start()
 
@@ -566,6 +568,18 @@ cdef const uint8_t* next_key_value(const uint8_t* p, const uint8_t* end, KeyValu
     return record.end
 
 
+@cython.overflowcheck(False)
+cdef const uint8_t* next_record(
+    const uint8_t* p, const uint8_t* end, const Batch* batch, FullRecord* found
+) noexcept nogil:
+    cdef Record record
+    if not read_record(p, end, &record):
+        return NULL
+    found.offset = batch.base_offset + record.offset_delta
+    found.timestamp = timestamp_of(batch, &record)
+    return next_key_value(p, end, &found.pair)
+
+
 cdef list key_values(const uint8_t* p, const uint8_t* end, int64_t count):
     cdef KeyValue found
     cdef list pairs = []
@@ -687,28 +701,6 @@ cdef bint has_builders_producer(const Batch* batch) noexcept nogil:
     return batch.producer_epoch != NO_PRODUCER_EPOCH and batch.base_sequence >= 0
 
 
-@cython.overflowcheck(False)
-cdef inline uint64_t zigzag(int64_t value) noexcept nogil:
-    return (<uint64_t>value << 1) ^ <uint64_t>(value >> 63)
-
-
-cdef inline int varint_size(uint64_t value) noexcept nogil:
-    cdef int size = 1
-    while value >= 0x80:
-        value >>= 7
-        size += 1
-    return size
-
-
-cdef inline uint8_t* write_varint(uint8_t* p, uint64_t value) noexcept nogil:
-    while value >= 0x80:
-        p[0] = <uint8_t>(value | 0x80)
-        value >>= 7
-        p += 1
-    p[0] = <uint8_t>value
-    return p + 1
-
-
 def check(data, AppendRules rules not None):
     """Check the records of an append; return (error code, Checked), which holds a copy of the records.
 
@@ -754,7 +746,7 @@ cdef int check_payload(Checked checked, const Rules* rules) except? -2:
     cdef Batch batch
     cdef bint in_order
     cdef int error, codec
-    cdef int64_t size, base_timestamp
+    cdef int64_t size, base_timestamp, began
     cdef Record first
     cdef uint8_t[::1] view = checked.data
     cdef const uint8_t[::1] records
@@ -770,6 +762,7 @@ cdef int check_payload(Checked checked, const Rules* rules) except? -2:
         return UNKNOWN_SERVER_ERROR
     size = records.shape[0]
     begin = &records[0] if size else NULL
+    checked.temporary_bytes = HEADER_BYTES + size
     with nogil:
         error = check_records(begin, begin + size, &batch, rules, &checked.appended, &in_order)
     if error != NONE:
@@ -780,6 +773,7 @@ cdef int check_payload(Checked checked, const Rules* rules) except? -2:
             # Kafka would build the batch again, but has skipped keys and values.
             return UNKNOWN_SERVER_ERROR
     else:
+        began = monotonic_ns()
         codec = rules.compression
         read_record(begin, begin + size, &first)
         base_timestamp = timestamp_of(&batch, &first)
@@ -800,6 +794,8 @@ cdef int check_payload(Checked checked, const Rules* rules) except? -2:
         put_i16(&view[ATTRIBUTES_AT], batch.attributes)
         write_crc(&view[0], batch.size)
         checked.appended.size = batch.size
+        checked.converted_records, checked.conversion_ns = batch.count, monotonic_ns() - began
+        checked.temporary_bytes += HEADER_BYTES + size
         if batch.size > rules.max_message_bytes:
             return MESSAGE_TOO_LARGE
     if batch.size > rules.segment_bytes:

@@ -49,10 +49,13 @@ cdef class Partition:
     cdef readonly str topic
     # Appends that wait for the high watermark; guarded by the table's lock
     cdef list waiting
+    # By API, Produce and Fetch: records that were written anew, in how many nanoseconds, and the bytes that this needed.
+    # Changed with the GIL.
+    cdef int64_t conversions[2][3]
     # Listeners to the low watermark; guarded by the table's lock
     cdef list low_watermark_listeners
 
     cdef void _set_tells_low_watermark(self, bint tells) noexcept
-    cdef object _append(self, data, int origin, int64_t guard, int required_acks, bint refuses_zstd, int64_t* required_offset, bint* is_acknowledged)
-    cdef object _begin(self, bint is_short, data, int origin, int64_t guard, int required_acks, int64_t timeout_ms, bint refuses_zstd)
+    cdef object _append(self, data, int origin, int64_t guard, int required_acks, int kind, int64_t* required_offset, bint* is_acknowledged)
+    cdef object _begin(self, bint is_short, data, int origin, int64_t guard, int required_acks, int64_t timeout_ms, int kind)
     cdef object _wait_for_acks(self, result, bint is_short, int64_t required_offset, int64_t timeout_ms)

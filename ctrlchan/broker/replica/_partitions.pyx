@@ -102,6 +102,7 @@ from concurrent.futures import Future
 from ctrlchan._c.clock_functions import SYSTEM_CLOCK
 from ctrlchan.broker.config.log_config import ALL_REPLICAS
 from ctrlchan.broker.log._batches import check, record_errors
+from ctrlchan.broker.log.old_formats._up_conversion import check_old
 from ctrlchan.errors import KafkaError
 from ctrlchan.internal_topics import INTERNAL_TOPICS
 
@@ -111,6 +112,11 @@ cdef enum:
     NO_OFFSET = -1
     NO_TIMESTAMP = -1
     ANY_EPOCH = -1
+    PRODUCE = 0
+    # Kinds of records: of any codec; of a Produce before version 7; of one before version 3, and of any format.
+    ANY_CODEC = 0
+    WITHOUT_ZSTD = 1
+    OLD_FORMATS = 2
 
 
 logger = logging.getLogger("ctrlchan.broker")
@@ -823,37 +829,39 @@ cdef class Partition:
         The append time is -1 with create time. ``required_acks``: 0, 1, or -1: the future waits for the in-sync replicas,
         at most ``timeout_ms``.
         """
-        return self._begin(True, data, origin, verification_guard, required_acks, timeout_ms, False)
+        return self._begin(True, data, origin, verification_guard, required_acks, timeout_ms, ANY_CODEC)
 
     def append_records(
         self, data, *, int origin=CLIENT, int required_acks=ALL, int64_t timeout_ms=30_000, bint refuses_zstd=False,
-        int64_t verification_guard=NO_GUARD
+        bint takes_old_formats=False, int64_t verification_guard=NO_GUARD
     ):
         """Append one batch; the future gives a ProduceResult. See ``append``.
 
-        ``refuses_zstd``: the records come with a Produce before version 7. ``verification_guard``: what
+        ``refuses_zstd``: the records come with a Produce before version 7. ``takes_old_formats``: before version 3, which
+        may have records of format 0 and 1, or none. ``verification_guard``: what
         ``begin_verification`` has returned for the transaction that the batch begins. Where transactions are verified,
         another one gets INVALID_TXN_STATE.
         """
-        return self._begin(False, data, origin, verification_guard, required_acks, timeout_ms, refuses_zstd)
+        kind = OLD_FORMATS if takes_old_formats else WITHOUT_ZSTD if refuses_zstd else ANY_CODEC
+        return self._begin(False, data, origin, verification_guard, required_acks, timeout_ms, kind)
 
     cdef object _begin(
-        self, bint is_short, data, int origin, int64_t guard, int required_acks, int64_t timeout_ms, bint refuses_zstd
+        self, bint is_short, data, int origin, int64_t guard, int required_acks, int64_t timeout_ms, int kind
     ):
         """Append one batch; return its future, of three fields of the result if ``is_short``."""
         cdef bint is_acknowledged = False
         cdef int64_t required_offset = 0
-        result = self._append(data, origin, guard, required_acks, refuses_zstd, &required_offset, &is_acknowledged)
+        result = self._append(data, origin, guard, required_acks, kind, &required_offset, &is_acknowledged)
         # One that is acknowledged at once ends after those that wait, if there are any.
         if required_acks != ALL or result.error_code != NONE or (is_acknowledged and not self.waiting):
             return EndedAppend(result[:3] if is_short else result)
         return self._wait_for_acks(result, is_short, required_offset, timeout_ms)
 
     cdef object _append(
-        self, data, int origin, int64_t guard, int required_acks, bint refuses_zstd, int64_t* required_offset,
+        self, data, int origin, int64_t guard, int required_acks, int kind, int64_t* required_offset,
         bint* is_acknowledged
     ):
-        """Check and append; return the ProduceResult, without waiting for followers."""
+        """Check and append; return the ProduceResult, without waiting for followers. ``kind``: of records."""
         cdef PartitionState* p = &self.state
         cdef AppendRules rules = AppendRules(now_ms=0)
         cdef Checked checked
@@ -869,9 +877,13 @@ cdef class Partition:
             copied = p.rules
             unlock_partition(p)
         rules.rules = copied
-        rules.rules.now_ms, rules.rules.origin, rules.rules.refuses_zstd = wall_ms(p.table), origin, refuses_zstd
+        rules.rules.now_ms, rules.rules.origin, rules.rules.refuses_zstd = wall_ms(p.table), origin, kind == WITHOUT_ZSTD
         if refused == NONE:
-            error, checked = check(data, rules)
+            error, checked = check_old(data, rules) if kind == OLD_FORMATS else check(data, rules)
+            if error == NONE and checked.appended.batches == 0:
+                # Kafka appends nothing, and says so.
+                is_acknowledged[0] = True
+                return ProduceResult(NONE, log_start_offset=start)
             if error == NONE:
                 view = checked.data
                 with nogil:
@@ -879,6 +891,10 @@ cdef class Partition:
                         p, &view[0], &checked.appended, origin, guard, required_acks, rules.rules.now_ms, &result
                     )
                 required_offset[0], is_acknowledged[0] = result.required_offset, result.is_acknowledged
+                if result.error == NONE and checked.temporary_bytes:
+                    self.count_conversion(
+                        PRODUCE, checked.converted_records, checked.conversion_ns, checked.temporary_bytes
+                    )
                 if result.error == NONE:
                     result.error = self._flush_if_due()
                 return ProduceResult(result.error, result.base_offset, result.append_time, result.log_start_offset)
@@ -891,6 +907,16 @@ cdef class Partition:
                 return ProduceResult(error, log_start_offset=start, record_errors=errors, error_message=message)
             refused = error
         return ProduceResult(refused, log_start_offset=NO_OFFSET if refused in _WITHOUT_START else start)
+
+    def count_conversion(self, int api_key, int64_t records, int64_t time_ns, int64_t temporary_bytes):
+        """Count records of a Produce (0) or a Fetch (1) that were written anew (RecordValidationStats)."""
+        cdef int64_t* counted = self.conversions[api_key]
+        counted[0], counted[1], counted[2] = counted[0] + records, counted[1] + time_ns, counted[2] + temporary_bytes
+
+    def converted(self, int api_key):
+        """Return records of Produce (0) or Fetch (1) that were written anew, in how many nanoseconds, with how many bytes."""
+        cdef int64_t* counted = self.conversions[api_key]
+        return counted[0], counted[1], counted[2]
 
     def begin_verification(self, int64_t producer_id, int16_t producer_epoch, int32_t base_sequence):
         """Return the guard with which a batch may begin a transaction once the coordinator has confirmed it (KIP-890).

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import struct
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,8 +11,8 @@ from typing import Any, Final, NamedTuple
 from ctrlchan.security.mechanisms import client_mechanism
 from ctrlchan.security.settings import SaslSettings
 from tests.acceptance.same_answers.messages import Message, Messages
+from tests.acceptance.same_answers.records import comparable
 from tests.kafka.wire import receive_frame, send_frame
-from tests.unit.broker.log.batches import CONTROL
 
 __all__ = ["CLOSED", "NO_ANSWER", "Answer", "Broker", "Connection", "differences"]
 
@@ -24,10 +23,6 @@ _CLIENT_ID: Final = "same-answers"
 _CORRELATION_ID: Final = 7
 _TIMEOUT: Final = 60.0
 _NO_ID: Final = uuid.UUID(int=0)
-#: Base offset and length.
-_BATCH_BEGIN: Final = struct.Struct(">qi")
-#: Bytes of a batch.
-_CRC, _ATTRIBUTES_END, _TIMESTAMPS = slice(17, 21), 23, slice(27, 43)
 
 #: Fields of answers with an id, a port or a path of one broker. Equal values are equal names afterwards.
 _IDS: Final = {
@@ -286,8 +281,8 @@ class Broker:
             )
         if name in _BLANKS:
             return _blank(values)
-        if name == "Records" and values:
-            return _whole_batches(values)
+        if api and name == "Records" and values:
+            return comparable(values)
         if name in _IDS and values not in (None, "", -1, _NO_ID) and (values or name == "ProducerId"):
             return self._name(_IDS[name], values)
         return values
@@ -301,23 +296,6 @@ class Broker:
         if isinstance(value, int):
             return number
         return f"{kind} {number}".encode() if isinstance(value, bytes) else f"{kind} {number}"
-
-
-def _whole_batches(data: bytes) -> bytes:
-    """Return the batches without the begin of a last one, which Kafka sends and clients ignore.
-
-    Markers of transactions are without their times.
-    """
-    plain, end = bytearray(data), 0
-    while len(data) - end >= _BATCH_BEGIN.size:
-        _, length = _BATCH_BEGIN.unpack_from(data, end)
-        if length < 0 or len(data) - end < _BATCH_BEGIN.size + length:
-            break
-        if data[end + _ATTRIBUTES_END - 1] & CONTROL:
-            for field in (_CRC, _TIMESTAMPS):
-                plain[end + field.start : end + field.stop] = bytes(field.stop - field.start)
-        end += _BATCH_BEGIN.size + length
-    return bytes(plain[:end])
 
 
 def _blank(value: Any) -> Any:

@@ -8,5 +8,14 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)
     from kafka.codec import gzip_decode, gzip_encode
     from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
+    from kafka.record.legacy_records import LegacyRecordBatchBuilder
+    from kafka.record.memory_records import MemoryRecords
 
-__all__ = ["DefaultRecordBatch", "DefaultRecordBatchBuilder", "gzip_decode", "gzip_encode"]
+__all__ = [
+    "DefaultRecordBatch",
+    "DefaultRecordBatchBuilder",
+    "LegacyRecordBatchBuilder",
+    "MemoryRecords",
+    "gzip_decode",
+    "gzip_encode",
+]

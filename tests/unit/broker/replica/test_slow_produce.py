@@ -22,6 +22,7 @@ from ctrlchan.state import Broker, Endpoint, SecurityProtocol
 from tests.unit.broker.cores import storing_core
 from tests.unit.broker.log.batches import PlainBatch, PlainRecord
 from tests.unit.broker.log.made_batches import batch, headers
+from tests.unit.broker.log.old_formats.entries import OldEntry
 from tests.unit.broker.replica.serving import OTHER, OURS, outcomes, produce_frame, produced
 from tests.unit.server.contexts import LOCAL_CLIENT
 
@@ -176,11 +177,13 @@ REFUSED = {
     "format 0 with a bit of transactions": (
         altered(magic=0, attributes=0x10),
         2,
-        ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+        ErrorCode.CORRUPT_MESSAGE,
         -1,
     ),
     "a new format": (altered(magic=3), 9, ErrorCode.CORRUPT_MESSAGE, -1),
-    "an old format in an old version": (altered(magic=1), 2, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, -1),
+    "an old format in an old version": (OldEntry().encoded(), 2, ErrorCode.NONE, -1),
+    "an old format in a new version": (OldEntry().encoded(), 3, ErrorCode.INVALID_RECORD, -1),
+    "zstd where no version says anything of it": (compressed(4), 2, ErrorCode.NONE, -1),
     "a wrong length": (altered(length=3), 9, ErrorCode.CORRUPT_MESSAGE, -1),
     "zstd in an old version": (compressed(4), 6, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, -1),
     "a wrong CRC": (altered(crc=1), 9, ErrorCode.CORRUPT_MESSAGE, -1),
@@ -191,6 +194,21 @@ REFUSED = {
     "a producer that is not known": (altered(producer_id=9, producer_epoch=0, base_sequence=3), 9, 0, 0),
     "transactional records": (altered(attributes=0x10, producer_id=9), 9, NO_PERMISSION, -1),
 }
+
+
+def test_old_records_are_converted(rig: Rig) -> None:
+    rig.lead()
+    for version in range(3):
+        frame = produce_frame(version, [("t", [(0, OldEntry(b"v").encoded() * 2)])])
+        assert outcomes(version, rig.ask(frame)) == [("t", 0, 0, 2 * version)]
+    # Without a whole entry nothing is appended, and Kafka says so without an error.
+    answer = rig.ask(produce_frame(2, [("t", [(0, OldEntry().encoded()[:-1])])]))
+    assert outcomes(2, answer) == [("t", 0, 0, -1)]
+    partition = rig.table.get("t", 0)
+    assert partition is not None
+    records, _, size = partition.converted(0)
+    assert (records, partition.counters[0]) == (6, 6)
+    assert size > 0
 
 
 @pytest.mark.parametrize(("records", "version", "error", "start"), REFUSED.values(), ids=REFUSED)

@@ -1,0 +1,173 @@
+"""What clients before Kafka 0.11 ask: records of formats 0 and 1, and what stands in their place."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
+
+from tests.acceptance.same_answers.recorder import Broker
+from tests.acceptance.same_answers.topics import create_topic, one_produce, plain
+from tests.unit.broker.log.batches import TRANSACTIONAL, PlainRecord, batch_of
+from tests.unit.broker.log.old_formats.entries import APPEND_TIME, OldEntry, wrapped
+
+__all__ = ["old_records_produced"]
+
+#: From this version on of Produce records have format 2.
+_FORMAT_2_FROM: Final = 3
+_NONE, _GZIP, _SNAPPY, _LZ4, _ZSTD = range(5)
+#: What stored batches are read with.
+_FETCH: Final = 10
+
+
+def old_records_produced(broker: Broker) -> None:
+    """Records of formats 0 and 1, and what the log has of them afterwards."""
+    create_topic(broker, "old")
+    create_topic(broker, "old-append-time", message_timestamp_type="LogAppendTime")
+    create_topic(broker, "old-compacted", cleanup_policy="compact")
+    create_topic(broker, "old-plain", compression_type="uncompressed")
+    create_topic(broker, "old-small", max_message_bytes="200")
+    create_topic(broker, "old-small-segments", segment_bytes="300")
+    create_topic(broker, "old-recent", message_timestamp_before_max_ms="10000")
+    topics = ["old", "old-append-time", "old-compacted", "old-plain", "old-small", "old-small-segments"]
+    for version in range(_FORMAT_2_FROM):
+        for data in _records():
+            for topic in [*topics, "old-recent"]:
+                broker.ask("Produce", version, **one_produce(topic, data))
+        for topic in ("unknown", "__consumer_offsets"):
+            broker.ask("Produce", version, **one_produce(topic, OldEntry().encoded()))
+        for data in (OldEntry().encoded(), b"", OldEntry(crc=1).encoded()):
+            broker.send_without_answer("Produce", version, **one_produce("old", data, acks=0))
+        for acks in (1, 2, -2):
+            broker.ask("Produce", version, **one_produce("old", OldEntry(crc=acks & 1).encoded(), acks=acks))
+    for topic in ("old", "old-compacted", "old-plain"):
+        _read(broker, topic)
+
+
+def _read(broker: Broker, topic: str) -> None:
+    partition = {"Partition": 0, "FetchOffset": 0, "LogStartOffset": -1, "PartitionMaxBytes": 10**6}
+    topics = [{"Topic": topic, "Partitions": [partition]}]
+    broker.ask("Fetch", _FETCH, ReplicaId=-1, MaxWaitMs=0, MinBytes=1, MaxBytes=10**7, Topics=topics)
+
+
+def _records() -> Iterator[bytes]:
+    for magic in (0, 1):
+        yield from _of_format(magic)
+        yield from _refused(magic)
+        yield from _wrong_wrappers(magic)
+    zero, one = OldEntry(magic=0).encoded(), OldEntry().encoded()
+    batch = batch_of([PlainRecord(0), PlainRecord(1)])
+    yield zero + one
+    yield one + zero
+    yield one + batch.encoded()
+    yield batch.encoded() + one
+    yield batch.encoded()
+    yield batch.encoded() + batch.encoded()
+    yield batch.encoded() + replace(batch, crc=1).encoded()
+    yield batch.encoded()[:-1]
+    yield replace(batch, base_offset=3).encoded()
+    yield replace(batch, attributes=5).encoded()
+    yield replace(batch, attributes=TRANSACTIONAL).encoded()
+    yield plain("zstd", codec=_ZSTD)
+    yield b""
+    yield b"short"
+
+
+def _of_format(magic: int) -> Iterator[bytes]:
+    """Entries that some topics take."""
+    one = OldEntry(magic=magic)
+    several = [
+        replace(one, offset=number, timestamp=1000 + 7 * number, value=b"v" * number, key=key)
+        for number, key in enumerate((b"a", b"", b"key"))
+    ]
+    data = b"".join(entry.encoded() for entry in several)
+    yield one.encoded()
+    yield data
+    yield data[:-1]
+    yield data + bytes(5)
+    yield replace(one, key=None).encoded()
+    yield replace(one, value=None).encoded()
+    yield one.encoded() + replace(one, key=None).encoded()
+    yield replace(one, timestamp=-1).encoded()
+    yield replace(one, timestamp=-2).encoded()
+    yield replace(one, offset=-5, value=b"x" * 300).encoded()
+    yield replace(one, value=b"x" * 180).encoded() * 3
+    yield replace(one, attributes=APPEND_TIME).encoded()
+    yield replace(one, attributes=APPEND_TIME, timestamp=-1).encoded()
+    yield replace(one, attributes=0x70).encoded()
+    yield replace(one, pair=struct.pack(">i1si2s", 1, b"k", 1, b"vX")).encoded()
+    for codec in (_GZIP, _SNAPPY, _LZ4):
+        yield wrapped(several, codec).encoded()
+        yield wrapped(several, codec, offset=0).encoded()
+    yield wrapped(several, _GZIP, offset=100).encoded()
+    yield wrapped(several, _GZIP, offset=1).encoded()
+    yield wrapped(several, _GZIP, offset=-1).encoded()
+    yield wrapped(several, _GZIP, timestamp=5).encoded()
+    yield wrapped(several, _GZIP, attributes=APPEND_TIME, timestamp=5).encoded()
+    yield wrapped(several, _GZIP, attributes=APPEND_TIME, timestamp=-1).encoded()
+    yield wrapped([several[2], several[0]], _GZIP).encoded()
+    yield wrapped([replace(one, attributes=APPEND_TIME)], _GZIP).encoded()
+    yield wrapped([replace(one, timestamp=-1), one], _GZIP).encoded()
+    yield wrapped([one], _GZIP, after=one.encoded()[:20]).encoded()
+    yield wrapped([one, replace(one, key=None)], _GZIP).encoded()
+    yield wrapped([replace(one, timestamp=-2)], _GZIP).encoded()
+    yield wrapped([replace(one, value=b"x" * 400)], _GZIP).encoded()
+
+
+def _refused(magic: int) -> Iterator[bytes]:
+    """Entries that no topic takes."""
+    one = OldEntry(magic=magic)
+    yield replace(one, crc=1).encoded()
+    yield one.encoded() + replace(one, crc=1).encoded()
+    for size in (13, -1):
+        yield replace(one, size=size).encoded()
+        yield one.encoded() + replace(one, size=size).encoded()
+    yield replace(one, size=10**6).encoded()
+    for codec in (5, 6, 7):
+        yield replace(one, attributes=codec).encoded()
+    for sizes in ((5, 0), (-1, 5), (-9, -9), (2**31 - 1, 0), (0, 2**31 - 1), (-(2**31), -(2**31))):
+        yield replace(one, pair=struct.pack(">ii", *sizes)).encoded()
+        yield one.encoded() + replace(one, pair=struct.pack(">ii", *sizes)).encoded()
+    # Too short for format 1.
+    for length in range(9):
+        yield replace(one, pair=bytes(length)).encoded()
+
+
+def _wrong_wrappers(magic: int) -> Iterator[bytes]:
+    """Entries with a codec that carry nothing, or something wrong."""
+    one = OldEntry(magic=magic)
+    other = replace(one, magic=1 - magic)
+    good = wrapped([one], _GZIP)
+    yield good.encoded() + good.encoded()
+    yield one.encoded() + good.encoded()
+    yield good.encoded() + one.encoded()
+    yield replace(good, value=None).encoded()
+    yield replace(good, key=b"key").encoded()
+    yield replace(good, attributes=_ZSTD).encoded()
+    yield replace(good, attributes=_SNAPPY).encoded()
+    yield replace(good, attributes=_LZ4).encoded()
+    yield wrapped([], _GZIP, magic=magic).encoded()
+    yield wrapped([], _GZIP, magic=magic, after=b"cut").encoded()
+    for codec in (_GZIP, _SNAPPY, _LZ4):
+        yield wrapped([], codec, magic=magic, payload=b"").encoded()
+        yield wrapped([], codec, magic=magic, payload=b"garbage").encoded()
+    yield wrapped([one, other], _GZIP).encoded()
+    yield wrapped([other], _GZIP, magic=magic).encoded()
+    yield wrapped([replace(one, magic=2)], _GZIP, magic=magic).encoded()
+    yield wrapped([replace(one, magic=7)], _GZIP, magic=magic).encoded()
+    for codec in range(1, 8):
+        yield wrapped([replace(one, attributes=codec)], _GZIP).encoded()
+        yield wrapped([replace(one, crc=1), replace(one, attributes=codec)], _GZIP).encoded()
+    yield wrapped([replace(one, crc=1)], _GZIP).encoded()
+    yield wrapped([one, replace(one, crc=1)], _GZIP).encoded()
+    yield wrapped([replace(one, size=13)], _GZIP).encoded()
+    yield wrapped([one, replace(one, size=-1)], _GZIP).encoded()
+    yield wrapped([one, replace(one, size=10**6)], _GZIP).encoded()
+    yield wrapped(
+        [replace(one, key=None, timestamp=5), replace(one, attributes=APPEND_TIME)], _GZIP
+    ).encoded()
+    for sizes in ((5, 0), (-1, 5), (-9, -9)):
+        yield wrapped([replace(one, pair=struct.pack(">ii", *sizes))], _GZIP).encoded()
+    for length in range(9):
+        yield wrapped([replace(one, pair=bytes(length))], _GZIP).encoded()
