@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
+from ctrlchan.broker.config.parts import PeerSettings
 from ctrlchan.broker.metadata.metadata_cache import MetadataCache
 from ctrlchan.broker.node import BrokerNode
 from ctrlchan.broker.replica.isr_changes import AlteredPartition, IsrChange, IsrChanges
@@ -24,8 +25,6 @@ from ctrlchan.state.brokers import parse_host_port
 __all__ = ["ControllerClient", "NewTopic"]
 
 _T = TypeVar("_T")
-
-_TIMEOUT: Final = 30.0  # seconds: ``request.timeout.ms``
 
 
 class _Api(NamedTuple):
@@ -57,7 +56,7 @@ class ControllerClient:
 
     ``node``: the broker that asks. ``address``: ``HOST:PORT`` of a controller that is not among the live
     brokers, or None if the metadata name the controller. ``security``: of the connections; None for
-    PLAINTEXT. Futures fail with KafkaError, and with
+    PLAINTEXT. ``settings``: the time limits, None for the defaults. Futures fail with KafkaError, and with
     REQUEST_TIMED_OUT when no answer comes.
     """
 
@@ -67,13 +66,21 @@ class ControllerClient:
         metadata: MetadataCache,
         address: str | None = None,
         security: PeerSecurity | None = None,
+        settings: PeerSettings | None = None,
     ) -> None:
+        settings = settings or PeerSettings()
+        self._timeout = settings.request_ms / 1000
+        self._shutdown_timeout = settings.controller_ms / 1000
         self._node = node
         self._metadata = metadata
         self._address: Address | None = None if address is None else parse_host_port(address)
         # As in Kafka, an ISR does not wait behind a topic whose creation takes long.
-        self._connections = ControllerConnections(self._find, f"broker-{node.id}-to-controller", security)
-        self._forwarding = ControllerConnections(self._find, f"broker-{node.id}-forwarding", security)
+        self._connections = ControllerConnections(
+            self._find, f"broker-{node.id}-to-controller", security, settings.setup_time()
+        )
+        self._forwarding = ControllerConnections(
+            self._find, f"broker-{node.id}-forwarding", security, settings.setup_time()
+        )
         self._isr_changes = IsrChanges(self._connections.send, lambda: (node.id, node.epoch))
 
     def stop(self) -> None:
@@ -91,7 +98,7 @@ class ControllerClient:
         body: bytes,
         client_id: bytes | None,
         context: RequestContext,
-        timeout: float = _TIMEOUT,
+        timeout: float | None = None,
     ) -> Future[Answer]:
         """Send the body of a client's request; return the answer, which has the same version.
 
@@ -101,7 +108,8 @@ class ControllerClient:
         request = OutgoingRequest(
             api_key, range(version, version + 1), version if flexible else version + 1, lambda _: body
         )
-        return self._forwarding.send(request, timeout, envelope=envelope(request, client_id, context))
+        seconds = self._timeout if timeout is None else timeout
+        return self._forwarding.send(request, seconds, envelope=envelope(request, client_id, context))
 
     def alter_partition(self, change: IsrChange) -> Future[AlteredPartition]:
         """Ask for another ISR of a partition that this broker leads."""
@@ -116,11 +124,13 @@ class ControllerClient:
 
         return self._ask(self._connections, _ALLOCATE_PRODUCER_IDS, self._encode_identity, read)
 
-    def create_topics(self, topics: Sequence[NewTopic], timeout: float = _TIMEOUT) -> Future[dict[str, int]]:
+    def create_topics(
+        self, topics: Sequence[NewTopic], timeout: float | None = None
+    ) -> Future[dict[str, int]]:
         """Create topics; return the error code of each.
 
-        ``timeout``: how many seconds the controller waits for their leaders. With 0 it answers at once, and
-        its answer for a topic that it has created is REQUEST_TIMED_OUT.
+        ``timeout``: how many seconds the controller waits for their leaders, None: ``request.timeout.ms``.
+        With 0 it answers at once, and its answer for a topic that it has created is REQUEST_TIMED_OUT.
         """
 
         def encode(api: str, version: int) -> bytes:
@@ -142,7 +152,7 @@ class ControllerClient:
                     )
                     for topic in topics
                 ),
-                timeout=duration(timeout),
+                timeout=duration(self._timeout if timeout is None else timeout),
                 validate_only=False,
             )
 
@@ -161,7 +171,10 @@ class ControllerClient:
             _check(answer)
             return [(one.topic_name, one.partition_index) for one in answer.remaining_partitions]
 
-        return self._ask(self._connections, _CONTROLLED_SHUTDOWN, self._encode_identity, read, once=True)
+        timeout = self._shutdown_timeout
+        return self._ask(
+            self._connections, _CONTROLLED_SHUTDOWN, self._encode_identity, read, once=True, timeout=timeout
+        )
 
     def _encode_identity(self, api: str, version: int) -> bytes:
         """Return the body of a request that only says which broker asks."""
@@ -175,8 +188,12 @@ class ControllerClient:
         read: Callable[[Any], _T],
         *,
         once: bool = False,
+        timeout: float | None = None,
     ) -> Future[_T]:
-        """Return what `read` finds in the answer. ``encode``: returns the body of an API's version."""
+        """Return what `read` finds in the answer. ``encode``: returns the body of an API's version.
+
+        ``timeout``: in seconds, None: ``request.timeout.ms``.
+        """
         result: Future[_T] = Future()
 
         def answered(done: Future[Answer]) -> None:
@@ -187,7 +204,9 @@ class ControllerClient:
                 result.set_exception(error)
 
         request = OutgoingRequest(api.key, api.versions, api.flexible_from, partial(encode, api.name))
-        connections.send(request, _TIMEOUT, once=once).add_done_callback(answered)
+        connections.send(request, self._timeout if timeout is None else timeout, once=once).add_done_callback(
+            answered
+        )
         return result
 
     def _find(self) -> Address | None:

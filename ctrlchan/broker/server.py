@@ -85,8 +85,6 @@ Progress: TypeAlias = Callable[[Path, int, int, str], None]
 #: How long requests in progress may take at the end, in seconds.
 _DRAIN_SECONDS: Final = 1.0
 _HANDLER_SECONDS: Final = 10.0
-#: How long the controller may take to move the leaders of a broker that stops, in seconds.
-_CONTROLLER_SECONDS: Final = 30.0
 
 
 class BrokerState(IntEnum):
@@ -195,7 +193,7 @@ class BrokerServer:
             logs = self._load_logs(session, settings, log_configs, cleanup)
             controller = None
             if session is not None:
-                controller = ControllerClient(node, metadata, config.controller, security)
+                controller = ControllerClient(node, metadata, config.controller, security, settings.peers)
                 cleanup.callback(controller.stop)
             replicas = HostedReplicas()
             producer_ids = ProducerIds(
@@ -390,6 +388,7 @@ class BrokerServer:
             groups.coordinator.complete_transactions,
             security=security,
             gates=self.end_txn,
+            setup_time=settings.peers.setup_time,
         )
         cleanup.callback(transactions.stop)
         groups.verify_with(transactions.verifier)
@@ -563,13 +562,14 @@ class BrokerServer:
     def _shut_down_controlled(self) -> None:
         """Let the controller move this broker's leaders. Source: ``KafkaServer.controlledShutdown``."""
         core, settings = self.core, self.core.settings.shutdown
+        controller_seconds = self.core.settings.peers.controller_ms / 1000
         if core.controller is None or not settings.is_controlled:
             return
         for attempt in range(settings.attempts):
             if attempt:
                 time.sleep(settings.pause_ms / 1000)
             try:
-                remaining = core.controller.controlled_shutdown().result(_CONTROLLER_SECONDS)
+                remaining = core.controller.controlled_shutdown().result(controller_seconds)
             except (CtrlchanError, TimeoutError) as error:
                 logger.info("broker %d: no controlled shutdown yet: %s", core.id, error)
                 continue

@@ -11,6 +11,7 @@ from ctrlchan.config import table
 from ctrlchan.config.names import names_own_classes, names_without_effect
 from ctrlchan.config.properties_file import PropertiesFile
 from ctrlchan.errors import ConfigError
+from ctrlchan.launch.broker_ids import generate_broker_id
 from ctrlchan.server.listener_settings import listener_settings
 from ctrlchan.state import Endpoint
 from ctrlchan.zookeeper.client import check_servers
@@ -45,7 +46,8 @@ def read_broker_properties(
 ) -> BrokerProperties:
     """Return the settings in a file; the given id and folder count before those of the file.
 
-    Without an id that of the log directories is taken. Raises ConfigError with file, line and key.
+    Without an id that of the log directories is taken, or else one is generated in ZooKeeper. Raises
+    ConfigError with file, line and key.
     """
     file = PropertiesFile.read(source)
     listeners = listener_settings(file, table.LISTENERS.default)
@@ -54,7 +56,6 @@ def read_broker_properties(
     listener = _listener_of_brokers(file, given)
     log_dirs = [log_dir] if log_dir is not None else _log_dirs(file)
     settings: dict[str, Any] = {
-        "id": _broker_id(file, log_dirs) if broker_id is None else broker_id,
         "host": listener.host,
         "port": listener.port,
         "listener": listener.listener,
@@ -74,6 +75,16 @@ def read_broker_properties(
         for key in file.entries
         if key not in without_effect and key not in _ARGUMENTS and (value := file.value(key)) is not None
     }
+    if broker_id is None:
+        broker_id = _broker_id(file, log_dirs)
+    if broker_id is None:
+        reserved = file.read_setting(table.RESERVED_BROKER_MAX_ID)
+        if reserved is None:
+            reserved = table.RESERVED_BROKER_MAX_ID.value
+        if zookeeper is None:
+            raise ConfigError(f"{file.name}: {table.BROKER_ID} is not set, and no log directory has one")
+        broker_id = generate_broker_id(zookeeper, settings["configs"], reserved)
+    settings["id"] = broker_id
     return BrokerProperties(settings, zookeeper, _session_timeout(file), without_effect)
 
 
@@ -101,11 +112,23 @@ def _log_dirs(file: PropertiesFile) -> list[str]:
     return [part for part in table.LOG_DIRS.parse(text) if part]
 
 
-def _broker_id(file: PropertiesFile, log_dirs: list[str]) -> int:
+def _broker_id(file: PropertiesFile, log_dirs: list[str]) -> int | None:
+    """Return the id of the file, or that of the log directories, or None if one is to be generated."""
     broker_id = file.read_setting(table.BROKER_ID)
+    generates = file.read_setting(table.BROKER_ID_GENERATION_ENABLE) is not False
     if broker_id is not None and broker_id >= 0:
+        reserved = file.read_setting(table.RESERVED_BROKER_MAX_ID)
+        most = table.RESERVED_BROKER_MAX_ID.value if reserved is None else reserved
+        if generates and broker_id > most:
+            file.refuse(
+                table.BROKER_ID.name,
+                f"must be greater than or equal to -1 and not greater than {table.RESERVED_BROKER_MAX_ID} "
+                f"({most}), unless {table.BROKER_ID_GENERATION_ENABLE} is false",
+            )
         return broker_id
     identity = read_identity(log_dirs)
-    if identity is None or identity.broker_id is None:
+    if identity is not None and identity.broker_id is not None:
+        return identity.broker_id
+    if not generates:
         raise ConfigError(f"{file.name}: {table.BROKER_ID} is not set, and no log directory has one")
-    return identity.broker_id
+    return None

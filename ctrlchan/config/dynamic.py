@@ -90,7 +90,7 @@ _PASSWORDS: Final = (
 _READ_ONLY: Final = frozenset((
     "alter.config.policy.class.name", "alter.log.dirs.replication.quota.window.num",
     "alter.log.dirs.replication.quota.window.size.seconds", "auto.include.jmx.reporter",
-    "broker.heartbeat.interval.ms", "broker.id.generation.enable", "broker.session.timeout.ms",
+    "broker.heartbeat.interval.ms", "broker.session.timeout.ms",
     "client.quota.callback.class", "controller.listener.names", "controller.quorum.append.linger.ms",
     "controller.quorum.bootstrap.servers", "controller.quorum.election.backoff.max.ms",
     "controller.quorum.election.timeout.ms", "controller.quorum.fetch.timeout.ms",
@@ -117,7 +117,7 @@ _READ_ONLY: Final = frozenset((
     "metadata.log.segment.bytes", "metadata.log.segment.min.bytes", "metadata.log.segment.ms",
     "metadata.max.idle.interval.ms", "metadata.max.retention.bytes", "metadata.max.retention.ms",
     "metrics.num.samples", "metrics.recording.level", "metrics.sample.window.ms", "node.id",
-    "num.replica.alter.log.dirs.threads", "offsets.commit.required.acks", "process.roles",
+    "num.replica.alter.log.dirs.threads", "process.roles",
     "producer.purgatory.purge.interval.requests", "queued.max.request.bytes",
     "remote.log.manager.copier.thread.pool.size", "remote.log.manager.copy.quota.window.num",
     "remote.log.manager.copy.quota.window.size.seconds", "remote.log.manager.expiration.thread.pool.size",
@@ -130,8 +130,8 @@ _READ_ONLY: Final = frozenset((
     "remote.log.reader.max.pending.tasks", "remote.log.reader.threads",
     "remote.log.storage.manager.class.name", "remote.log.storage.manager.class.path",
     "remote.log.storage.manager.impl.prefix", "remote.log.storage.system.enable",
-    "replica.socket.receive.buffer.bytes", "replica.socket.timeout.ms",
-    "reserved.broker.max.id",
+
+
     "sasl.client.callback.handler.class", "sasl.login.callback.handler.class", "sasl.login.class",
     "sasl.login.connect.timeout.ms", "sasl.login.read.timeout.ms", "sasl.login.retry.backoff.max.ms",
     "sasl.login.retry.backoff.ms", "sasl.mechanism.controller.protocol",

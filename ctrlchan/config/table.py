@@ -138,10 +138,12 @@ LOG_CLEANER_BACKOFF_MS = _broker("log.cleaner.backoff.ms", LONG, "15000", least=
 LOG_CLEANER_DEDUPE_BUFFER_SIZE = _broker(
     "log.cleaner.dedupe.buffer.size", LONG, "134217728", scope=CLUSTER_WIDE
 )
-_described_only(_broker("log.cleaner.io.buffer.load.factor", DOUBLE, "0.9", scope=CLUSTER_WIDE))
-_described_only(_broker("log.cleaner.io.buffer.size", INT, "524288", least=0, scope=CLUSTER_WIDE))
-_described_only(
-    _broker("log.cleaner.io.max.bytes.per.second", DOUBLE, "1.7976931348623157E308", scope=CLUSTER_WIDE)
+LOG_CLEANER_IO_BUFFER_LOAD_FACTOR = _broker(
+    "log.cleaner.io.buffer.load.factor", DOUBLE, "0.9", scope=CLUSTER_WIDE
+)
+LOG_CLEANER_IO_BUFFER_SIZE = _broker("log.cleaner.io.buffer.size", INT, "524288", least=0, scope=CLUSTER_WIDE)
+LOG_CLEANER_IO_MAX_BYTES_PER_SECOND = _broker(
+    "log.cleaner.io.max.bytes.per.second", DOUBLE, "1.7976931348623157E308", scope=CLUSTER_WIDE
 )
 LOG_CLEANER_THREADS = _broker("log.cleaner.threads", INT, "1", least=1, scope=CLUSTER_WIDE)
 LOG_FLUSH_INTERVAL_MS = _broker("log.flush.interval.ms", LONG, least=0, scope=CLUSTER_WIDE)
@@ -252,6 +254,7 @@ TRANSACTIONAL_ID_EXPIRATION_MS = _more("transactional.id.expiration.ms", INT, "6
 ALLOW_EVERYONE_IF_NO_ACL_FOUND = _unshown("allow.everyone.if.no.acl.found", BOOLEAN, "false")
 AUTHORIZER_ZOOKEEPER_SESSION_TIMEOUT_MS = _unshown("authorizer.zookeeper.session.timeout.ms", INT, least=1)
 AUTHORIZER_ZOOKEEPER_URL = _unshown("authorizer.zookeeper.url", STRING, "")
+BROKER_ID_GENERATION_ENABLE = _unshown("broker.id.generation.enable", BOOLEAN, "true")
 CONTROLLER_QUOTA_WINDOW_NUM = _unshown("controller.quota.window.num", INT, "11", least=1)
 CONTROLLER_QUOTA_WINDOW_SIZE_SECONDS = _unshown("controller.quota.window.size.seconds", INT, "1", least=1)
 #: No setting of Kafka's: a switch for what is stricter here (KAFKA-17754).
@@ -268,7 +271,8 @@ INTER_BROKER_LISTENER_NAME = _unshown("inter.broker.listener.name", STRING)
 LOG_DIR = _unshown("log.dir", STRING, "/tmp/kafka-logs")
 LOG_DIRS = _unshown("log.dirs", LIST)
 LOG_INITIAL_TASK_DELAY_MS = _unshown("log.initial.task.delay.ms", LONG, "30000", least=0)
-_described_only(_unshown("offsets.topic.compression.codec", INT, "0"))
+OFFSETS_COMMIT_REQUIRED_ACKS = _unshown("offsets.commit.required.acks", SHORT, "-1")
+OFFSETS_TOPIC_COMPRESSION_CODEC = _unshown("offsets.topic.compression.codec", INT, "0")
 PASSWORD_ENCODER_CIPHER_ALGORITHM = _unshown(
     "password.encoder.cipher.algorithm", STRING, "AES/CBC/PKCS5Padding"
 )
@@ -282,8 +286,13 @@ PRODUCER_ID_EXPIRATION_CHECK_INTERVAL_MS = _unshown(
 )
 QUOTA_WINDOW_NUM = _unshown("quota.window.num", INT, "11", least=1)
 QUOTA_WINDOW_SIZE_SECONDS = _unshown("quota.window.size.seconds", INT, "1", least=1)
+REPLICA_SOCKET_RECEIVE_BUFFER_BYTES = _unshown(
+    "replica.socket.receive.buffer.bytes", INT, "65536", least=-1, here="-1"
+)
+REPLICA_SOCKET_TIMEOUT_MS = _unshown("replica.socket.timeout.ms", INT, "30000")
 REPLICATION_QUOTA_WINDOW_NUM = _unshown("replication.quota.window.num", INT, "11", least=1)
 REPLICATION_QUOTA_WINDOW_SIZE_SECONDS = _unshown("replication.quota.window.size.seconds", INT, "1", least=1)
+RESERVED_BROKER_MAX_ID = _unshown("reserved.broker.max.id", INT, "1000", least=0)
 SECURITY_INTER_BROKER_PROTOCOL = _unshown("security.inter.broker.protocol", STRING, "PLAINTEXT")
 SUPER_USERS = _unshown("super.users", STRING, "")
 ZOOKEEPER_CONNECT = _unshown("zookeeper.connect", STRING)
@@ -317,10 +326,12 @@ _described_only(_dynamic_only("replica.alter.log.dirs.io.max.bytes.per.second", 
 CLEANUP_POLICY = _topic(
     "cleanup.policy", LIST, "delete", twin="log.cleanup.policy", choices=("compact", "delete")
 )
-_described_only(
-    _topic("compression.gzip.level", INT, "-1", twin="compression.gzip.level", check=check_gzip_level)
+COMPRESSION_GZIP_LEVEL = _topic(
+    "compression.gzip.level", INT, "-1", twin="compression.gzip.level", check=check_gzip_level
 )
-_described_only(_topic("compression.lz4.level", INT, "9", twin="compression.lz4.level", least=1, most=17))
+COMPRESSION_LZ4_LEVEL = _topic(
+    "compression.lz4.level", INT, "9", twin="compression.lz4.level", least=1, most=17
+)
 COMPRESSION_TYPE = _topic(
     "compression.type",
     STRING,
@@ -328,8 +339,8 @@ COMPRESSION_TYPE = _topic(
     twin="compression.type",
     choices=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
 )
-_described_only(
-    _topic("compression.zstd.level", INT, "3", twin="compression.zstd.level", least=-131_072, most=22)
+COMPRESSION_ZSTD_LEVEL = _topic(
+    "compression.zstd.level", INT, "3", twin="compression.zstd.level", least=-131_072, most=22
 )
 DELETE_RETENTION_MS = _topic(
     "delete.retention.ms", LONG, "86400000", twin="log.cleaner.delete.retention.ms", least=0

@@ -13,14 +13,12 @@ from ctrlchan._codec import decode_response_header, encode_request_header
 from ctrlchan.errors import DecodeError, ErrorCode
 from ctrlchan.peers.requests import Answer, OutgoingRequest, common_version
 from ctrlchan.peers.security import PeerSecurity, SetupError, renewal_time
+from ctrlchan.peers.setup_time import SetupTime
 from ctrlchan.security.failure import ConnectionFailed, Failure
 from ctrlchan.security.handshake import Handshake
 
 __all__ = ["Address", "PeerConnection"]
 
-_CONNECT_SECONDS: Final = 5.0
-#: Seconds for each step of TLS and SASL.
-_SETUP_SECONDS: Final = 10.0
 #: Seconds that a step may take after the deadline.
 _LEAST_SECONDS: Final = 0.1
 #: Most bytes that are received at once. A peer that announces much and sends little costs no memory.
@@ -39,8 +37,9 @@ class PeerConnection:
 
     ``largest_answer``: in bytes; a larger one is an error. The default is Kafka's for requests
     (socket.request.max.bytes). ``security``: None for PLAINTEXT. A session of SASL that ends is renewed
-    before the next request. ``versions``: the lowest and the highest version of each API key; empty before
-    ``ask_versions`` where SASL has not asked for them.
+    before the next request. ``setup_time``: for TCP, and for each step of TLS and SASL; it learns whether the
+    connection gets ready. ``receive_buffer``: in bytes (SO_RCVBUF), -1: the system's. ``versions``: the
+    lowest and the highest version of each API key; empty before ``ask_versions`` where SASL has not asked.
     """
 
     def __init__(
@@ -50,6 +49,8 @@ class PeerConnection:
         *,
         largest_answer: int = 100 * 2**20,
         security: PeerSecurity | None = None,
+        setup_time: SetupTime | None = None,
+        receive_buffer: int = -1,
     ) -> None:
         self.address = address
         self.largest_answer = largest_answer
@@ -59,18 +60,28 @@ class PeerConnection:
         self._security = security
         self._has_received = False
         self._renewal: float | None = None
-        self._socket = socket.create_connection(address, _CONNECT_SECONDS)
+        setup_time = setup_time or SetupTime()
+        self._setup_seconds = setup_time.seconds
         try:
+            self._socket = socket.create_connection(address, self._setup_seconds)
+        except BaseException:
+            setup_time.failed()
+            raise
+        try:
+            if receive_buffer >= 0:
+                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if security is not None:
-                self._socket.settimeout(_SETUP_SECONDS)
+                self._socket.settimeout(self._setup_seconds)
                 if security.has_tls:
                     self._socket = security.begin_tls(self._socket, address[0])
                 if security.has_sasl:
                     self._authenticate(security)
         except BaseException:
             self._socket.close()
+            setup_time.failed()
             raise
+        setup_time.succeeded()
 
     def ask_versions(self, deadline: float) -> None:
         """Ask which versions the other node serves. Raises OSError, DecodeError."""
@@ -147,7 +158,7 @@ class PeerConnection:
     def _renew(self) -> None:
         """Authenticate again, on this connection (KIP-368). Raises OSError."""
         assert self._security is not None
-        self._socket.settimeout(_SETUP_SECONDS)
+        self._socket.settimeout(self._setup_seconds)
         self._authenticate(self._security)
 
     def _authenticate(self, security: PeerSecurity) -> None:

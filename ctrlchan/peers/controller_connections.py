@@ -19,6 +19,7 @@ from ctrlchan.peers.envelope import is_taken, unwrapped
 from ctrlchan.peers.messages import is_refused
 from ctrlchan.peers.requests import Answer, OutgoingRequest
 from ctrlchan.peers.security import PeerSecurity, SetupError
+from ctrlchan.peers.setup_time import SetupTime
 from ctrlchan.rate_limit import LogRateLimit
 from ctrlchan.server.api import CannotAnswer
 from ctrlchan.server.api_names import api_name
@@ -39,13 +40,19 @@ class ControllerConnections:
 
     ``find``: returns the controller's address, None while nobody is known to be the controller; any thread
     calls it. ``client_id``: in request headers. ``security``: of the connections; None for PLAINTEXT.
+    ``setup_time``: until a connection is ready; None for the defaults.
     """
 
     def __init__(
-        self, find: Callable[[], Address | None], client_id: str, security: PeerSecurity | None = None
+        self,
+        find: Callable[[], Address | None],
+        client_id: str,
+        security: PeerSecurity | None = None,
+        setup_time: SetupTime | None = None,
     ) -> None:
         self._find = find
         self._security = security
+        self._setup_time = setup_time or SetupTime()
         self._refusals = LogRateLimit()
         self._client_id = client_id.encode()
         self._executor = ThreadPoolExecutor(_CONNECTIONS, thread_name_prefix="to-controller")
@@ -171,7 +178,9 @@ class ControllerConnections:
 
     def _connect(self, address: Address) -> PeerConnection:
         """Return a new connection. Raises OSError."""
-        connection = PeerConnection(address, self._client_id, security=self._security)
+        connection = PeerConnection(
+            address, self._client_id, security=self._security, setup_time=self._setup_time
+        )
         with self._lock:
             self._open.add(connection)
             stopped = self._stopped.is_set()

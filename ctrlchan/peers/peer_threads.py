@@ -19,6 +19,7 @@ from ctrlchan.errors import CtrlchanError, ErrorCode, KafkaError
 from ctrlchan.peers.connection import Address, PeerConnection
 from ctrlchan.peers.requests import Answer, OutgoingRequest
 from ctrlchan.peers.security import PeerSecurity
+from ctrlchan.peers.setup_time import SetupTime
 from ctrlchan.server.api_names import api_name
 
 __all__ = ["PeerRequest", "PeerThreads"]
@@ -53,6 +54,7 @@ class PeerThreads:
     headers. ``find_address`` returns where a node listens, or None. ``next_request`` returns the request that
     a node gets now, or None; the node's thread calls it when ``wake`` was called, and after each answer.
     ``timeout``: seconds that an answer may take. ``security``: of the connections; None for PLAINTEXT.
+    ``setup_time``: makes the times for the connections to one node.
     """
 
     def __init__(
@@ -65,6 +67,7 @@ class PeerThreads:
         *,
         idle_seconds: float = _IDLE_SECONDS,
         security: PeerSecurity | None = None,
+        setup_time: Callable[[], SetupTime] = SetupTime,
     ) -> None:
         self._name = name
         self._client_id = client_id.encode()
@@ -73,6 +76,7 @@ class PeerThreads:
         self._timeout = timeout
         self._idle_seconds = idle_seconds
         self._security = security
+        self._setup_time = setup_time
         #: Guards the threads and what each of them waits for.
         self._lock = threading.Lock()
         self._threads: dict[int, _PeerThread] = {}
@@ -96,6 +100,7 @@ class PeerThreads:
                     self._timeout,
                     self._idle_seconds,
                     self._security,
+                    self._setup_time(),
                 )
                 # It waits for the lock before it does anything. Without a thread the next call tries again.
                 thread.start()
@@ -150,6 +155,7 @@ class _PeerThread(threading.Thread):
         timeout: float,
         idle_seconds: float,
         security: PeerSecurity | None,
+        setup_time: SetupTime,
     ) -> None:
         super().__init__(name=name, daemon=True)
         self._node = node
@@ -161,6 +167,7 @@ class _PeerThread(threading.Thread):
         self._timeout = timeout
         self._idle_seconds = idle_seconds
         self._security = security
+        self._setup_time = setup_time
         self._woken = False
         self._ended = False
         self._connection: PeerConnection | None = None
@@ -263,7 +270,9 @@ class _PeerThread(threading.Thread):
             if connection.address == address:
                 return connection, False
             self._close()
-        connection = PeerConnection(address, self._client_id, security=self._security)
+        connection = PeerConnection(
+            address, self._client_id, security=self._security, setup_time=self._setup_time
+        )
         with self._changed:
             self._connection = connection
             if self._ended:

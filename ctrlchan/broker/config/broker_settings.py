@@ -10,6 +10,7 @@ from ctrlchan.broker.config.log_manager_settings import LogManagerSettings
 from ctrlchan.broker.config.parts import (
     FetcherSettings,
     NewTopicSettings,
+    PeerSettings,
     QuotaSettings,
     ReplicaSettings,
     RequestSettings,
@@ -29,6 +30,7 @@ class BrokerSettings(NamedTuple):
     logs: LogManagerSettings
     replicas: ReplicaSettings
     fetchers: FetcherSettings
+    peers: PeerSettings
     groups: GroupConfig
     transactions: TransactionConfig
     requests: RequestSettings
@@ -45,6 +47,7 @@ class BrokerSettings(NamedTuple):
             logs=LogManagerSettings.of(configs),
             replicas=ReplicaSettings.of(configs),
             fetchers=FetcherSettings.of(configs),
+            peers=PeerSettings.of(configs),
             groups=GroupConfig.of(configs),
             transactions=TransactionConfig.of(configs),
             requests=RequestSettings.of(configs),

@@ -50,6 +50,9 @@ class LogConfig(TypedSettings):
     min_cleanable_dirty_ratio: float = value_of(table.MIN_CLEANABLE_DIRTY_RATIO)
     max_message_bytes: int = value_of(table.MAX_MESSAGE_BYTES)
     compression_type: str = value_of(table.COMPRESSION_TYPE)
+    compression_gzip_level: int = value_of(table.COMPRESSION_GZIP_LEVEL)
+    compression_lz4_level: int = value_of(table.COMPRESSION_LZ4_LEVEL)
+    compression_zstd_level: int = value_of(table.COMPRESSION_ZSTD_LEVEL)
     message_timestamp_type: str = value_of(table.MESSAGE_TIMESTAMP_TYPE)
     message_timestamp_before_max_ms: int = value_of(table.MESSAGE_TIMESTAMP_BEFORE_MAX_MS)
     message_timestamp_after_max_ms: int = value_of(table.MESSAGE_TIMESTAMP_AFTER_MAX_MS)
@@ -80,6 +83,16 @@ class LogConfig(TypedSettings):
     def roll_ms(self) -> int:
         """After how much time a segment is rolled: sooner where records must be compacted sooner."""
         return min(self.max_compaction_lag_ms, self.segment_ms) if self.cleanup_compact else self.segment_ms
+
+    @property
+    def compression_level(self) -> int:
+        """The level of ``compression_type``; 0 for a codec without levels."""
+        levels = {
+            "gzip": self.compression_gzip_level,
+            "lz4": self.compression_lz4_level,
+            "zstd": self.compression_zstd_level,
+        }
+        return levels.get(self.compression_type, 0)
 
     @property
     def timestamp_limits_ms(self) -> tuple[int, int]:

@@ -27,11 +27,21 @@ class LogManagerSettings(TypedSettings):
     cleaner_backoff_ms: int = value_of(table.LOG_CLEANER_BACKOFF_MS)
     #: Of all threads, for the keys of the logs that are compacted.
     cleaner_memory: int = value_of(table.LOG_CLEANER_DEDUPE_BUFFER_SIZE)
-    cleaner_load_factor: float = 0.9
+    cleaner_load_factor: float = value_of(table.LOG_CLEANER_IO_BUFFER_LOAD_FACTOR)
+    #: Of all threads, for what they read.
+    cleaner_buffer_bytes: int = value_of(table.LOG_CLEANER_IO_BUFFER_SIZE)
+    cleaner_max_bytes_per_second: float = value_of(table.LOG_CLEANER_IO_MAX_BYTES_PER_SECOND)
     #: Before the first retention and the first checkpoints.
     initial_delay_ms: int = value_of(table.LOG_INITIAL_TASK_DELAY_MS)
 
     @property
-    def of_cleaner(self) -> tuple[int, int, int]:
-        """What the cleaner can have otherwise while it runs: threads, pause and memory."""
-        return self.cleaner_threads, self.cleaner_backoff_ms, self.cleaner_memory
+    def of_cleaner(self) -> tuple[float, ...]:
+        """What the cleaner can have otherwise while it runs."""
+        return (
+            self.cleaner_threads,
+            self.cleaner_backoff_ms,
+            self.cleaner_memory,
+            self.cleaner_load_factor,
+            self.cleaner_buffer_bytes,
+            self.cleaner_max_bytes_per_second,
+        )

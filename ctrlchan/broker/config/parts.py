@@ -12,11 +12,13 @@ from ctrlchan.config.dynamic import listener_of
 from ctrlchan.config.typed import TypedSettings, value_of
 from ctrlchan.config.values import invalid_value, parse_int, parse_list
 from ctrlchan.errors import ConfigError
+from ctrlchan.peers.setup_time import SetupTime
 from ctrlchan.server.socket_server import ListenerLimits, SocketServerSettings
 
 __all__ = [
     "FetcherSettings",
     "NewTopicSettings",
+    "PeerSettings",
     "QuotaSettings",
     "ReplicaSettings",
     "RequestSettings",
@@ -38,6 +40,22 @@ class FetcherSettings(TypedSettings):
     max_bytes: int = value_of(table.REPLICA_FETCH_RESPONSE_MAX_BYTES)
     partition_max_bytes: int = value_of(table.REPLICA_FETCH_MAX_BYTES)
     backoff_ms: int = value_of(table.REPLICA_FETCH_BACKOFF_MS)
+    #: For an answer.
+    socket_timeout_ms: int = value_of(table.REPLICA_SOCKET_TIMEOUT_MS)
+    receive_buffer: int = value_of(table.REPLICA_SOCKET_RECEIVE_BUFFER_BYTES)
+    setup_ms: int = value_of(table.SOCKET_CONNECTION_SETUP_TIMEOUT_MS)
+    setup_max_ms: int = value_of(table.SOCKET_CONNECTION_SETUP_TIMEOUT_MAX_MS)
+
+    def __post_init__(self) -> None:
+        if self.max_wait_ms > self.socket_timeout_ms:
+            raise ConfigError(
+                f"{table.REPLICA_SOCKET_TIMEOUT_MS} should always be at least "
+                f"{table.REPLICA_FETCH_WAIT_MAX_MS} to prevent unnecessary socket timeouts"
+            )
+
+    def setup_time(self) -> SetupTime:
+        """Return the times for the connections to one leader."""
+        return SetupTime(self.setup_ms / 1000, self.setup_max_ms / 1000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +72,21 @@ class RequestSettings(TypedSettings):
     handler_threads: int = value_of(table.NUM_IO_THREADS)
     fetch_max_bytes: int = value_of(table.FETCH_MAX_BYTES)
     fetch_sessions: int = value_of(table.MAX_INCREMENTAL_FETCH_SESSION_CACHE_SLOTS)
+
+
+@dataclass(frozen=True, slots=True)
+class PeerSettings(TypedSettings):
+    """How long requests to other brokers and to the controller, and the connections for them, may take."""
+
+    request_ms: int = value_of(table.REQUEST_TIMEOUT_MS)
+    setup_ms: int = value_of(table.SOCKET_CONNECTION_SETUP_TIMEOUT_MS)
+    setup_max_ms: int = value_of(table.SOCKET_CONNECTION_SETUP_TIMEOUT_MAX_MS)
+    #: For the answer to a ControlledShutdown.
+    controller_ms: int = value_of(table.CONTROLLER_SOCKET_TIMEOUT_MS)
+
+    def setup_time(self) -> SetupTime:
+        """Return the times for the connections to one node."""
+        return SetupTime(self.setup_ms / 1000, self.setup_max_ms / 1000)
 
 
 @dataclass(frozen=True, slots=True)

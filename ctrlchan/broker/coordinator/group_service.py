@@ -46,6 +46,7 @@ class GroupService:
             config.offsets_commit_timeout,
             config.offsets_load_buffer_size,
             self._run_later,
+            codec=config.offsets_topic_codec,
         )
         self._verification = OffsetsVerification(find_partition)
         self.coordinator = GroupCoordinator(

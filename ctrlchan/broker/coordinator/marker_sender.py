@@ -28,6 +28,7 @@ from ctrlchan.peers.messages import decode_answer, encode_request, part
 from ctrlchan.peers.peer_threads import PeerRequest, PeerThreads
 from ctrlchan.peers.requests import Answer, OutgoingRequest
 from ctrlchan.peers.security import PeerSecurity
+from ctrlchan.peers.setup_time import SetupTime
 from ctrlchan.rate_limit import LogRateLimit
 from ctrlchan.server.afterwards import after_answer
 
@@ -64,6 +65,7 @@ class MarkerSender:
         run_later: Callable[[Callable[[], None]], object],
         timeout_ms: int,
         security: PeerSecurity | None = None,
+        setup_time: Callable[[], SetupTime] = SetupTime,
     ) -> None:
         self._broker_id = broker_id
         self._appends = appends
@@ -79,6 +81,7 @@ class MarkerSender:
             self._next_request,
             timeout_ms / 1000 + _MARGIN,
             security=security,
+            setup_time=setup_time,
         )
 
     @property

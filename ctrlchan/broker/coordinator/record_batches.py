@@ -1,4 +1,4 @@
-"""The record batches of coordinators: written uncompressed, read as Kafka or a cleaner left them.
+"""The record batches of coordinators: written, and read as Kafka or a cleaner left them.
 
 The layouts of batches and records are in ``log/records.py``.
 """
@@ -11,16 +11,20 @@ from typing import Final
 
 from ctrlchan.broker.coordinator._record_batches import encode_batch, read_plain_batches
 from ctrlchan.broker.coordinator.common.topic import StoredBatch
-from ctrlchan.broker.log._batches import BatchHeader, read_header, read_key_values
+from ctrlchan.broker.log import compression
+from ctrlchan.broker.log._batches import BatchHeader, crc32c_of, read_header, read_key_values
 from ctrlchan.broker.log.records import HEADER_BYTES, records_of
 from ctrlchan.errors import DecodeError, KafkaError
 
-__all__ = ["Take", "encode_batch", "read_batches"]
+__all__ = ["Take", "compressed", "encode_batch", "read_batches"]
 
 _MAGIC: Final = 2
 #: Batches that are in memory at once.
 _AT_ONCE: Final = 1_000
 
+#: Of a batch: its length, and the attributes, with which the CRC before them begins.
+_LENGTH_AT, _CHECKED_FROM = 8, 21
+_LENGTH, _CRC, _ATTRIBUTES = struct.Struct(">i"), struct.Struct(">I"), struct.Struct(">h")
 _TRANSACTIONAL: Final = 0x10
 _CONTROL: Final = 0x20
 #: The key of a control record: version int16, type int16.
@@ -30,6 +34,17 @@ _COMMIT: Final = 1
 #: Takes at most so many batches from a position of the bytes on; returns the position behind them, and the
 #: offset after them, or -1.
 Take = Callable[[bytes, int, int], tuple[int, int]]
+
+
+def compressed(batch: bytes, codec: int) -> bytes:
+    """Return a batch of ``encode_batch`` with its records compressed by a codec (1 to 4)."""
+    records = compression.compress(codec, batch[HEADER_BYTES:])
+    result = bytearray(batch[:HEADER_BYTES] + records)
+    _LENGTH.pack_into(result, _LENGTH_AT, len(result) - _LENGTH_AT - _LENGTH.size)
+    [attributes] = _ATTRIBUTES.unpack_from(result, _CHECKED_FROM)
+    _ATTRIBUTES.pack_into(result, _CHECKED_FROM, attributes | codec)
+    _CRC.pack_into(result, _CHECKED_FROM - _CRC.size, crc32c_of(bytes(result[_CHECKED_FROM:])))
+    return bytes(result)
 
 
 def read_batches(

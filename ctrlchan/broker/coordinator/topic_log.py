@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from ctrlchan.broker.coordinator.common.topic import Appended, BatchProducer, Record, StoredBatch
-from ctrlchan.broker.coordinator.record_batches import encode_batch, read_batches
+from ctrlchan.broker.coordinator.record_batches import compressed, encode_batch, read_batches
 from ctrlchan.broker.log._batches import Origin
 from ctrlchan.errors import DecodeError, ErrorCode, IllegalStateError
 
@@ -19,6 +19,7 @@ _LOG = logging.getLogger(__name__)
 
 #: ``Log.read`` up to the end of the log, not to the high watermark.
 _LOG_END: Final = 0
+_ACKS: Final = (-1, 0, 1)
 
 
 class LogOffsets(Protocol):
@@ -55,7 +56,7 @@ class TopicLog:
     `find` returns this broker's replica of a topic's partition, or None. `timeout_ms`: of appends that have
     no timeout of their own. `read_size`: bytes to read at once. `run_later` calls its argument on a thread
     that holds no lock of the coordinator. `take` puts the batches that it can into what ``read`` was given,
-    natively; otherwise as ``Take``.
+    natively; otherwise as ``Take``. `codec`: by which batches are compressed, 0 for none.
     """
 
     def __init__(
@@ -66,6 +67,8 @@ class TopicLog:
         read_size: int,
         run_later: Callable[[Callable[[], None]], object],
         take: Callable[[dict[str, Any], bytes, int, int], tuple[int, int]] | None = None,
+        *,
+        codec: int = 0,
     ) -> None:
         self._topic = topic
         self._find = find
@@ -73,6 +76,7 @@ class TopicLog:
         self._read_size = read_size
         self._run_later = run_later
         self._take = take
+        self._codec = codec
         self._closed = False
 
     def close(self) -> None:
@@ -92,8 +96,11 @@ class TopicLog:
         found = self._find(self._topic, partition)
         if found is None:
             return Appended(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if acks not in _ACKS:
+            return Appended(ErrorCode.INVALID_REQUIRED_ACKS)
+        batch = encode_batch(records, timestamp, producer)
         stored = found.append(
-            encode_batch(records, timestamp, producer),
+            compressed(batch, self._codec) if self._codec else batch,
             origin=Origin.COORDINATOR,
             required_acks=acks,
             timeout_ms=self._timeout_ms if timeout_ms is None else timeout_ms,

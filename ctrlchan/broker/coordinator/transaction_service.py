@@ -24,6 +24,7 @@ from ctrlchan.broker.coordinator.transaction_verifier import TransactionVerifier
 from ctrlchan.broker.metadata.published_metadata import PublishedMetadata
 from ctrlchan.internal_topics import TRANSACTIONS_TOPIC
 from ctrlchan.peers.security import PeerSecurity
+from ctrlchan.peers.setup_time import SetupTime
 
 __all__ = ["TransactionService"]
 
@@ -43,7 +44,8 @@ class TransactionService:
     Any thread may call every method. `find_partition` returns this broker's replica of a topic's partition,
     or None. `listener`: that other brokers connect to. `complete_groups`: ends the offset commits of
     transactions. `now_ms` returns milliseconds since 1970. `security`: of connections to other brokers; None
-    for PLAINTEXT. `gates`: as of the coordinator.
+    for PLAINTEXT. `gates`: as of the coordinator. `setup_time`: makes the times for connections
+    to one broker.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class TransactionService:
         now_ms: Callable[[], int] = now_ms,
         security: PeerSecurity | None = None,
         gates: Gates | None = None,
+        setup_time: Callable[[], SetupTime] = SetupTime,
     ) -> None:
         self.config = config
         self._metadata = metadata
@@ -89,6 +92,7 @@ class TransactionService:
             self._run_later,
             config.request_timeout,
             security,
+            setup_time,
         )
         self._coordinator = TransactionCoordinator(
             config,
@@ -108,6 +112,7 @@ class TransactionService:
             self._run_later,
             config.request_timeout,
             security,
+            setup_time,
         )
         # How many partitions the topic has; 0 until that is known.
         self._partitions = 0

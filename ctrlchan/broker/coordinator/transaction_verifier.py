@@ -30,6 +30,7 @@ from ctrlchan.peers.messages import decode_answer, encode_request, part
 from ctrlchan.peers.peer_threads import PeerRequest, PeerThreads
 from ctrlchan.peers.requests import Answer, OutgoingRequest
 from ctrlchan.peers.security import PeerSecurity
+from ctrlchan.peers.setup_time import SetupTime
 from ctrlchan.rate_limit import LogRateLimit
 
 __all__ = ["TransactionVerifier"]
@@ -82,6 +83,7 @@ class TransactionVerifier:
         run_later: Callable[[Callable[[], None]], object],
         timeout_ms: int,
         security: PeerSecurity | None = None,
+        setup_time: Callable[[], SetupTime] = SetupTime,
     ) -> None:
         self._broker_id = broker_id
         self._run_later = run_later
@@ -98,6 +100,7 @@ class TransactionVerifier:
             self._next_request,
             timeout_ms / 1000,
             security=security,
+            setup_time=setup_time,
         )
         #: Partitions that were refused (``VerificationFailureRate``).
         self.failures = 0

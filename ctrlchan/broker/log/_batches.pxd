@@ -62,6 +62,8 @@ cdef struct Rules:
     int32_t segment_bytes
     # compression.type: 0-4 or PRODUCER
     int8_t compression
+    # Of this codec, as ``compress`` takes it.
+    int32_t compression_level
     int8_t origin
     # message.timestamp.type=LogAppendTime
     bint log_append_time

@@ -593,20 +593,28 @@ cdef list key_values(const uint8_t* p, const uint8_t* end, int64_t count):
     return pairs
 
 
+#: By codec: gzip, lz4, zstd.
+_DEFAULT_LEVELS = {1: -1, 3: 9, 4: 3}
+
+
 cdef class AppendRules:
     """What is demanded of the records of one append: the topic's configuration, and the time.
 
-    ``compression``: the codec of ``compression.type``, -1 for ``producer``. ``origin``: an ``Origin``.
+    ``compression``: the codec of ``compression.type``, -1 for ``producer``; ``compression_level``: None for its
+    default. ``origin``: an ``Origin``.
     """
 
     def __init__(self, *, int64_t now_ms, int64_t before_max_ms=2**63 - 1, int64_t after_max_ms=2**63 - 1,
                  int32_t max_message_bytes=1048588, int32_t segment_bytes=1073741824, int compression=PRODUCER,
-                 int origin=CLIENT, bint log_append_time=False, bint compacted=False,
+                 compression_level=None, int origin=CLIENT, bint log_append_time=False, bint compacted=False,
                  bint refuses_zstd=False):
         self.rules.now_ms = now_ms
         self.rules.before_max_ms, self.rules.after_max_ms = before_max_ms, after_max_ms
         self.rules.max_message_bytes, self.rules.segment_bytes = max_message_bytes, segment_bytes
         self.rules.compression, self.rules.origin = compression, origin
+        if compression_level is None:
+            compression_level = _DEFAULT_LEVELS.get(compression, 0)
+        self.rules.compression_level = compression_level
         self.rules.log_append_time, self.rules.compacted = log_append_time, compacted
         self.rules.refuses_zstd = refuses_zstd
 
@@ -784,7 +792,9 @@ cdef int check_payload(Checked checked, const Rules* rules) except? -2:
         view = rebuilt
         with nogil:
             rebuild_records(begin, begin + records.shape[0], &batch, base_timestamp, &view[0])
-        payload = compression.compress(codec, bytes(rebuilt)) if codec else bytes(rebuilt)
+        payload = bytes(rebuilt)
+        if codec:
+            payload = compression.compress(codec, payload, rules.compression_level)
         checked.data = checked.data[:HEADER_BYTES] + payload
         view = checked.data
         batch.size = <int32_t>len(checked.data)

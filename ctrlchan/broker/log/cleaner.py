@@ -7,6 +7,7 @@ that replace them. Sources: ``LogCleaner``, ``LogCleanerManager``.
 from __future__ import annotations
 
 import logging
+import math
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
@@ -26,6 +27,7 @@ from ctrlchan.broker.log.records import (
     read_records,
     records_of,
 )
+from ctrlchan.broker.log.throttle import Throttle
 from ctrlchan.errors import ErrorCode, KafkaError, LogDirectoryError
 
 __all__ = ["Dirty", "Stopped", "clean", "dirty_part"]
@@ -106,16 +108,20 @@ def clean(
     memory: int,
     now_ms: int,
     load_factor: float = 0.9,
+    read_bytes: int = 1 << 18,
+    throttle: Throttle | None = None,
     is_stopped: Callable[[], bool] = lambda: False,
 ) -> int:
     """Clean a log and return the offset from which on it is dirty afterwards.
 
-    ``memory``: for the map of keys; where they do not fit, a part of the log is cleaned. Raises Stopped,
+    ``memory``: for the map of keys; where they do not fit, a part of the log is cleaned. ``read_bytes``: so
+    many are read at once. ``throttle``: of what is read and written; None: no limit. Raises Stopped,
     LogDirectoryError for a segment that is damaged, KafkaError and OSError where the disk fails.
     """
     state = log.change_count
     segments = [one for one in log.describe_segments() if one.base_offset < dirty.first_uncleanable]
-    cleaning = _Cleaning(log, dirty, now_ms, state, is_stopped)
+    throttle = throttle or Throttle(math.inf)
+    cleaning = _Cleaning(log, dirty, now_ms, state, is_stopped, max(read_bytes, HEADER_BYTES), throttle)
     # There cannot be more keys than offsets; a small map touches less memory.
     keys = dirty.first_uncleanable - dirty.first_dirty
     offsets = OffsetMap(min(memory, int(24 * (keys + 2) / load_factor) + 48), load_factor)
@@ -164,13 +170,22 @@ class _Cleaning:
     """One cleaning of one log."""
 
     def __init__(
-        self, log: Log, dirty: Dirty, now_ms: int, state: int, is_stopped: Callable[[], bool]
+        self,
+        log: Log,
+        dirty: Dirty,
+        now_ms: int,
+        state: int,
+        is_stopped: Callable[[], bool],
+        read_bytes: int,
+        throttle: Throttle,
     ) -> None:
         self._log = log
         self._dirty = dirty
         self._now_ms = now_ms
         self._state = state
         self._is_stopped = is_stopped
+        self._read_bytes = read_bytes
+        self._throttle = throttle
         self._transactions = _Transactions()
 
     def map_keys(self, segments: Sequence[SegmentInfo], offsets: OffsetMap) -> None:
@@ -211,6 +226,7 @@ class _Cleaning:
                         last_offset = header.base_offset + header.last_offset_delta
                         largest = int.from_bytes(kept[35:43], signed=True)
                         cleaned.append(kept, header.base_offset, last_offset, largest)
+                        self._throttle.take(len(kept), self._is_stopped)
             cleaned.finish(segments[-1].modified_ns)
             if not self._log.replace_segments(cleaned, [one.base_offset for one in segments], self._state):
                 raise Stopped
@@ -220,7 +236,7 @@ class _Cleaning:
     def _batches(self, segment: SegmentInfo) -> Iterator[tuple[BatchHeader, bytes]]:
         """Yield the batches of a segment. Raises LogDirectoryError where one is damaged."""
         path = self._log.folder / f"{names.segment_name(segment.base_offset)}{names.LOG_SUFFIX}"
-        with path.open("rb", buffering=1 << 18) as file:
+        with path.open("rb", buffering=self._read_bytes) as file:
             position = 0
             while position < segment.size:
                 if self._is_stopped() or self._log.change_count != self._state:
@@ -241,6 +257,7 @@ class _Cleaning:
                     0 <= header.base_offset - segment.base_offset <= MAX_INT32
                 ):
                     raise LogDirectoryError(f"{path}, byte {position}: offset {header.base_offset}")
+                self._throttle.take(length, self._is_stopped)
                 yield header, batch
                 position += length
 

@@ -35,6 +35,11 @@ LZ4_END: Final = bytes(4)
 
 _SIZE = struct.Struct(">I")
 
+#: Kafka's.
+_DEFAULT_LEVELS: Final = {GZIP: -1, LZ4: 9, ZSTD: 3}
+#: What zlib takes -1 for.
+_GZIP_DEFAULT: Final = 6
+
 
 class CorruptError(Exception):
     """The bytes are not what the codec writes."""
@@ -86,12 +91,13 @@ def _decompress_block(block: bytes, out: memoryview) -> int:
     return cramjam.snappy.decompress_raw_into(block, out)
 
 
-def compress(codec: int, data: bytes) -> bytes:
-    """Return the compressed bytes, with the codec's default level."""
+def compress(codec: int, data: bytes, level: int | None = None) -> bytes:
+    """Return the compressed bytes. ``level``: of the codec, as in Kafka's settings, None for its default."""
+    level = _DEFAULT_LEVELS.get(codec) if level is None else level
     if codec == GZIP:
-        return bytes(cramjam.gzip.compress(data))
+        return bytes(cramjam.gzip.compress(data, _GZIP_DEFAULT if level == -1 else level))
     if codec == ZSTD:
-        return bytes(cramjam.zstd.compress(data, 3))
+        return bytes(cramjam.zstd.compress(data, level))
     parts = []
     if codec == SNAPPY:
         parts.append(XERIAL)
@@ -102,7 +108,7 @@ def compress(codec: int, data: bytes) -> bytes:
         parts.append(LZ4_HEADER)
         for begin in range(0, len(data), LZ4_BLOCK):
             plain = data[begin : begin + LZ4_BLOCK]
-            block = bytes(cramjam.lz4.compress_block(plain, store_size=False))
+            block = _lz4_block(plain, level)
             if len(block) < len(plain):
                 parts += [len(block).to_bytes(4, "little"), block]
             else:
@@ -111,3 +117,17 @@ def compress(codec: int, data: bytes) -> bytes:
     else:
         raise ValueError(f"codec {codec}")
     return b"".join(parts)
+
+
+def _lz4_block(plain: bytes, level: int | None) -> bytes:
+    """Return a compressed block of at most ``LZ4_BLOCK`` bytes.
+
+    As in Java, the default level is the fast compressor, and all others are the thorough one.
+    """
+    if level is None or level == _DEFAULT_LEVELS[LZ4]:
+        return bytes(cramjam.lz4.compress_block(plain, store_size=False))
+    # Only for frames cramjam has levels. A frame of so few bytes has one block.
+    frame = bytes(cramjam.lz4.compress(plain, level=level))
+    size = int.from_bytes(frame[len(LZ4_HEADER) : len(LZ4_HEADER) + 4], "little")
+    begin = len(LZ4_HEADER) + 4
+    return plain if size & LZ4_NOT_COMPRESSED else frame[begin : begin + size]

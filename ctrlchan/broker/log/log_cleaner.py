@@ -9,9 +9,11 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import Final
 
+from ctrlchan.broker.config.log_manager_settings import LogManagerSettings
 from ctrlchan.broker.log.checkpoints import CLEANER_CHECKPOINT
 from ctrlchan.broker.log.cleaner import Dirty, Stopped, clean, dirty_part
 from ctrlchan.broker.log.directory import LogDirectory, Place
+from ctrlchan.broker.log.throttle import Throttle
 from ctrlchan.errors import KafkaError, LogDirectoryError
 
 __all__ = ["LogCleaner"]
@@ -24,22 +26,21 @@ Replica = tuple[str, int]
 class LogCleaner:
     """Compacts the logs whose cleanup.policy says so, the one with the largest dirty part first.
 
-    ``places``: returns all logs. ``io``: takes a directory offline when the disk fails. ``memory``: bytes for
-    the map of keys. A log with a damaged segment is left alone until the broker starts again, as by Kafka.
+    ``places``: returns all logs. ``io``: takes a directory offline when the disk fails. ``settings``: of the
+    map of keys, the bytes that are read at once, and the rate. A log with a damaged segment is left alone
+    until the broker starts again, as by Kafka.
     """
 
     def __init__(
         self,
         places: Callable[[], Mapping[Replica, Place]],
         io: Callable[[LogDirectory, str], AbstractContextManager[None]],
-        *,
-        memory: int,
-        load_factor: float,
+        settings: LogManagerSettings,
     ) -> None:
         self._places = places
         self._io = io
-        self._memory = memory
-        self._load_factor = load_factor
+        self._settings = settings
+        self._throttle = Throttle(settings.cleaner_max_bytes_per_second)
         self._is_stopped = False
         self._lock = threading.Lock()
         self._clean_up_to: dict[Replica, int] = {}
@@ -50,9 +51,10 @@ class LogCleaner:
         """Take the cleaner's checkpoint of a directory that is being loaded."""
         self._clean_up_to.update(directory.offsets_of(CLEANER_CHECKPOINT))
 
-    def use_memory(self, memory: int) -> None:
-        """Have other memory for the map of keys, from the next cleaning on."""
-        self._memory = memory
+    def reconfigure(self, settings: LogManagerSettings) -> None:
+        """Have another rate from now on, and other memory from the next cleaning on."""
+        self._settings = settings
+        self._throttle.use(settings.cleaner_max_bytes_per_second)
 
     def stop(self) -> None:
         """End a cleaning that runs."""
@@ -125,14 +127,16 @@ class LogCleaner:
 
     def _clean(self, key: Replica, place: Place, dirty: Dirty) -> None:
         log, directory = place
-        before, begun = log.size, time.monotonic()
+        before, begun, settings = log.size, time.monotonic(), self._settings
         with self._io(directory, f"{log.folder} cannot be cleaned"):
             try:
                 end = clean(
                     log,
                     dirty,
-                    memory=self._memory,
-                    load_factor=self._load_factor,
+                    memory=settings.cleaner_memory // settings.cleaner_threads,
+                    load_factor=settings.cleaner_load_factor,
+                    read_bytes=settings.cleaner_buffer_bytes // settings.cleaner_threads // 2,
+                    throttle=self._throttle,
                     now_ms=time.time_ns() // 1_000_000,
                     is_stopped=lambda: self._is_stopped,
                 )

@@ -114,8 +114,7 @@ class LogManager:
         self._cleaner = LogCleaner(
             self._all_places,
             self._io,
-            memory=_memory_of(self.settings),
-            load_factor=self.settings.cleaner_load_factor,
+            self.settings,
         )
         #: Locks for creating and deleting replicas; several replicas share one. Taken before ``_lock``.
         self._stripes = [threading.RLock() for _ in range(_STRIPES)]
@@ -295,7 +294,7 @@ class LogManager:
         if settings.background_threads != before.background_threads:
             scheduler.resize(settings.background_threads)
         if settings.of_cleaner != before.of_cleaner:
-            self._cleaner.use_memory(_memory_of(settings))
+            self._cleaner.reconfigure(settings)
             self._plan_cleaner(scheduler)
 
     def stop(self, broker_epoch: int = -1) -> None:
@@ -682,8 +681,3 @@ class _Count:
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
-
-
-def _memory_of(settings: LogManagerSettings) -> int:
-    """Return the memory of each cleaner thread for the map of keys."""
-    return settings.cleaner_memory // settings.cleaner_threads

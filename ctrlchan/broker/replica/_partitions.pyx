@@ -467,6 +467,7 @@ cdef TopicSettings settings_of(config, const PartitionState* partition):
     settings.rules.before_max_ms, settings.rules.after_max_ms = config.timestamp_limits_ms
     settings.rules.max_message_bytes, settings.rules.segment_bytes = config.max_message_bytes, config.segment_bytes
     settings.rules.compression = _COMPRESSION_TYPES[config.compression_type]
+    settings.rules.compression_level = config.compression_level
     settings.rules.log_append_time = config.message_timestamp_type == "LogAppendTime"
     settings.rules.compacted = config.cleanup_compact
     settings.min_insync_replicas = config.min_insync_replicas

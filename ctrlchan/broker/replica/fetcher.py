@@ -38,8 +38,6 @@ _FETCH, FETCH_VERSION = 1, 12  # the first version with diverging epochs, the la
 _LIST_OFFSETS, _LIST_OFFSETS_VERSION = 2, 5
 _OFFSET_OUT_OF_RANGE: Final = 1
 _UNDEFINED: Final = -1
-#: Time for an answer beyond the time that the leader may wait.
-_MARGIN_SECONDS: Final = 30.0
 #: Bytes: what a frame can have. A single batch may be larger than replica.fetch.response.max.bytes, and how
 #: large is a setting of its topic at the leader.
 _LARGEST_ANSWER: Final = 2**31 - 1
@@ -160,6 +158,7 @@ class _FetcherThread(threading.Thread):
         self._security = security
         self._quota = quota or ReplicationQuota()
         self._failures = LogRateLimit()
+        self._setup_time = settings.setup_time()
         #: Held while the answer for a partition is applied.
         self._changed = threading.Condition()
         self._followed: dict[Key, _Followed] = {}
@@ -429,7 +428,7 @@ class _FetcherThread(threading.Thread):
         Raises OSError, DecodeError, KafkaError.
         """
         connection = self._connection or self._connect()
-        deadline = monotonic() + self._settings.max_wait_ms / 1000 + _MARGIN_SECONDS
+        deadline = monotonic() + self._settings.socket_timeout_ms / 1000
         return connection.exchange(api_key, version, flexible, body, deadline)
 
     def _connect(self) -> PeerConnection:
@@ -441,6 +440,8 @@ class _FetcherThread(threading.Thread):
             f"broker-{self._broker_id}-fetcher".encode(),
             largest_answer=_LARGEST_ANSWER,
             security=self._security,
+            setup_time=self._setup_time,
+            receive_buffer=self._settings.receive_buffer,
         )
         with self._changed:
             self._connection = connection

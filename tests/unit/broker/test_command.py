@@ -17,7 +17,9 @@ import pytest
 
 from ctrlchan._codec import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA
 from ctrlchan.cli.broker_properties import read_broker_properties
+from ctrlchan.errors import ConfigError
 from ctrlchan.launch.embedded import EmbeddedBroker
+from ctrlchan.zookeeper.memory.server import MemoryZooKeeper
 from tests.kafka.ports import free_port
 from tests.kafka.wire import answers_api_versions, exchange
 from tests.kafka.zookeeper import ZooKeeperServer
@@ -191,6 +193,29 @@ def test_a_properties_file_with_a_session_timeout(tmp_path: Path, zookeeper_serv
             connection.sendall(b"cons")
             assert b",to=4500," in connection.makefile("rb").read()
         assert ended(process, signal.SIGTERM) == (0, "")
+
+
+def test_a_broker_without_an_id(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    lines = f"listeners=PLAINTEXT://127.0.0.1:0\nlog.dirs={tmp_path / 'logs'}\n"
+    with MemoryZooKeeper() as zookeeper:
+        lines += f"zookeeper.connect={zookeeper.address}/ids\n"
+        file.write_text(lines)
+        # As Kafka's, ids are above those that people choose.
+        assert [read_broker_properties(file).settings["id"] for _ in range(3)] == [1001, 1002, 1003]
+        file.write_text(f"{lines}broker.id=-1\nreserved.broker.max.id=7\n")
+        assert read_broker_properties(file).settings["id"] == 11
+        file.write_text(f"{lines}broker.id.generation.enable=false\n")
+        with pytest.raises(ConfigError, match=r"broker\.id is not set"):
+            read_broker_properties(file)
+    file.write_text(f"{lines}broker.id=1001\n")
+    with pytest.raises(ConfigError, match=r"properties:4: broker\.id: .*not greater than reserved"):
+        read_broker_properties(file)
+    file.write_text(f"{lines}broker.id=1001\nbroker.id.generation.enable=false\n")
+    assert read_broker_properties(file).settings["id"] == 1001
+    file.write_text("listeners=PLAINTEXT://127.0.0.1:0\n")
+    with pytest.raises(ConfigError, match=r"broker\.id is not set"):
+        read_broker_properties(file, log_dir=str(tmp_path / "none"))
 
 
 def test_metrics_are_served_on_a_port(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from ctrlchan.broker.config.broker_settings import BrokerSettings
 from ctrlchan.broker.config.group_config import GroupConfig
 from ctrlchan.broker.config.log_config import LogConfig
 from ctrlchan.broker.config.log_manager_settings import LogManagerSettings
@@ -125,3 +126,35 @@ def test_the_error_names_the_limit_that_is_exceeded() -> None:
         config_values.parse_double("n", "6", most=5)
     with pytest.raises(ConfigError, match=r"^Invalid value c for configuration n: .* one of: a, b$"):
         config_values.parse_list("n", "a,c", ["a", "b"])
+
+
+@pytest.mark.parametrize(
+    ("configs", "reason"),
+    [
+        ({"offsets.commit.required.acks": "2", "offsets.topic.replication.factor": "1"}, "less or equal"),
+        ({"offsets.commit.required.acks": "-2"}, "greater or equal -1"),
+        ({"offsets.topic.compression.codec": "5"}, "unknown compression type id: 5"),
+        ({"replica.socket.timeout.ms": "400"}, "should always be at least replica.fetch.wait.max.ms"),
+    ],
+)
+def test_what_contradicts_another_setting(configs: dict[str, str], reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        BrokerSettings.of(configs)
+
+
+def test_settings_of_connections_and_of_the_cleaner() -> None:
+    settings = BrokerSettings.of(
+        {
+            "request.timeout.ms": "1000",
+            "socket.connection.setup.timeout.ms": "2000",
+            "socket.connection.setup.timeout.max.ms": "3000",
+            "controller.socket.timeout.ms": "4000",
+            "replica.socket.timeout.ms": "5000",
+            "log.cleaner.io.max.bytes.per.second": "6.5",
+            "log.cleaner.io.buffer.load.factor": "0.8",
+        }
+    )
+    peers, fetchers, logs = settings.peers, settings.fetchers, settings.logs
+    assert (peers.request_ms, peers.controller_ms, peers.setup_time().seconds) == (1000, 4000, 2)
+    assert (fetchers.socket_timeout_ms, fetchers.setup_max_ms, fetchers.receive_buffer) == (5000, 3000, -1)
+    assert (logs.cleaner_max_bytes_per_second, logs.cleaner_load_factor) == (6.5, 0.8)

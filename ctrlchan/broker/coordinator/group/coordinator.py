@@ -73,7 +73,8 @@ class GroupCoordinator:
         self._verify = verify
         self._registry = GroupRegistry(config.offsets_topic_partitions, now_ms)
         self._purgatory = Purgatory(timers)
-        store = GroupStore(topic, self._registry.partition_for, now_ms)
+        acks = config.offsets_commit_required_acks
+        store = GroupStore(topic, self._registry.partition_for, now_ms, acks)
         self._rebalances = Rebalances(config, store, timers, self._purgatory)
         self._joining = Joining(config, self._rebalances, store)
         self._syncing = Syncing(self._rebalances, store)

@@ -68,14 +68,20 @@ class GroupStore:
     """Appends the records of groups. Every method requires the lock of its group.
 
     ``then`` is called with that lock held, by this thread or by the one that ends the append.
+    ``required_acks``: as of a Produce request (``offsets.commit.required.acks``).
     """
 
     def __init__(
-        self, topic: CoordinatorTopic, partition_for: Callable[[str], int], now_ms: Callable[[], int]
+        self,
+        topic: CoordinatorTopic,
+        partition_for: Callable[[str], int],
+        now_ms: Callable[[], int],
+        required_acks: int = _ALL_IN_SYNC,
     ) -> None:
         self._topic = topic
         self._partition_for = partition_for
         self._now_ms = now_ms
+        self._required_acks = required_acks
 
     def store_group(
         self, group: Group, assignments: Mapping[str, bytes], then: Callable[[ErrorCode], None]
@@ -135,9 +141,10 @@ class GroupStore:
         group: Group,
         records: Callable[[], list[Record]],
         then: Callable[[Appended], None],
-        acks: int = _ALL_IN_SYNC,
+        acks: int | None = None,
         producer: BatchProducer | None = None,
     ) -> None:
+        acks = self._required_acks if acks is None else acks
         try:
             appended = self._topic.append(
                 self._partition_for(group.group_id), records(), self._now_ms(), acks, producer=producer

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ctrlchan.broker.coordinator.common.topic import Record, StoredBatch
-from ctrlchan.broker.coordinator.record_batches import encode_batch, read_batches
+from ctrlchan.broker.coordinator.common.topic import Appended, Record, StoredBatch
+from ctrlchan.broker.coordinator.record_batches import compressed, encode_batch, read_batches
 from ctrlchan.broker.coordinator.topic_log import TopicLog
 from ctrlchan.broker.log import compression
 from ctrlchan.broker.log._batches import AppendRules, Origin, check, crc32c_of, read_key_values
 from ctrlchan.broker.log.records import read_records
-from ctrlchan.errors import DecodeError, KafkaError
+from ctrlchan.errors import DecodeError, ErrorCode, KafkaError
 from tests.unit.broker.log.kafka_python import DefaultRecordBatch
 
 TIMESTAMP = 1_700_000_000_000
@@ -120,6 +120,41 @@ def test_a_damaged_batch_is_skipped_and_named(caplog: pytest.LogCaptureFixture) 
     assert "a-topic-3: the batch at offset 2 is skipped" in caplog.text
     with pytest.raises(DecodeError):
         list(read_batches(_Replica().data))
+
+
+@pytest.mark.parametrize("codec", [1, 2, 3, 4])
+def test_a_compressed_batch_is_read(codec: int) -> None:
+    batch = compressed(encode_batch(RECORDS, TIMESTAMP), codec)
+    assert len(batch) < len(encode_batch(RECORDS, TIMESTAMP))
+    [(after, read)] = read_batches(batch)
+    assert (after, read) == (len(RECORDS), StoredBatch(0, PAIRS))
+    rules = AppendRules(now_ms=TIMESTAMP, origin=Origin.COORDINATOR, compacted=True)
+    assert check(batch, rules)[0] == 0
+
+
+class _Asked(_Replica):
+    """Notes how batches are appended."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.appended: list[tuple[bytes, dict[str, int]]] = []
+
+    def append(self, data: bytes, **arguments: int) -> Future[tuple[int, int, int]]:
+        self.appended.append((data, arguments))
+        stored: Future[tuple[int, int, int]] = Future()
+        stored.set_result((0, 5, TIMESTAMP))
+        return stored
+
+
+def test_appends_have_the_codec_and_the_acks() -> None:
+    replica = _Asked()
+    log = TopicLog("a-topic", lambda *_: replica, 1, 10_000, lambda work: work(), codec=4)
+    assert log.append(3, RECORDS, TIMESTAMP, 1) == Appended(0, 5)
+    [(data, arguments)] = replica.appended
+    assert data == compressed(encode_batch(RECORDS, TIMESTAMP), 4)
+    assert arguments["required_acks"] == 1
+    assert log.append(3, RECORDS, TIMESTAMP, 2) == Appended(ErrorCode.INVALID_REQUIRED_ACKS)
+    assert len(replica.appended) == 1
 
 
 @settings(max_examples=200)

@@ -234,6 +234,20 @@ def test_the_coordinator_writes_control_batches() -> None:
 # -- compressed batches
 
 
+def test_the_level_of_the_topic_counts() -> None:
+    batch = batch_of([dataclasses.replace(RECORDS[0], value=b"0123456789" * 2_000 + bytes(range(256)) * 20)])
+    found = {}
+    for level in (1, 9):
+        rules = rules_of(compression=compression.GZIP, compression_level=level)
+        error, checked = check(batch.encoded(), rules)
+        assert error == ErrorCode.NONE
+        payload = bytes(checked.data[61:])
+        found[level] = payload
+        plain = compression.decompress(compression.GZIP, payload).tobytes()
+        assert payload == compression.compress(compression.GZIP, plain, level)
+    assert found[1] != found[9]
+
+
 @pytest.mark.parametrize("codec", CODECS)
 def test_a_compressed_batch_is_kept(codec: int) -> None:
     data = batch_of(RECORDS, codec).encoded()

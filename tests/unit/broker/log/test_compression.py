@@ -70,3 +70,19 @@ def test_garbage_is_corrupt(codec: int) -> None:
 def test_an_unknown_codec_is_not_written() -> None:
     with pytest.raises(ValueError, match="codec 5"):
         compress(5, b"")
+
+
+@pytest.mark.parametrize(
+    ("codec", "levels"),
+    [(compression.GZIP, (-1, 1, 9)), (compression.LZ4, (3, 9, 12)), (compression.ZSTD, (-131_072, 3, 22))],
+)
+def test_levels(codec: int, levels: tuple[int, ...]) -> None:
+    words = b" ".join(b"%d" % (number * number) for number in range(20_000))
+    sizes = []
+    for level in levels:
+        data = compress(codec, words, level)
+        assert decompress(codec, data).tobytes() == words
+        sizes.append(len(data))
+    assert len(set(sizes)) == len(levels)
+    default = {compression.GZIP: -1, compression.LZ4: 9, compression.ZSTD: 3}[codec]
+    assert compress(codec, words) == compress(codec, words, default)

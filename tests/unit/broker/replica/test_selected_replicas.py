@@ -1,4 +1,4 @@
-"""Which replica a consumer is told to read from (KIP-392): ``replica.selector.class``."""
+"""Which replica a consumer reads from (KIP-392): ``replica.selector.class``."""
 
 from __future__ import annotations
 
