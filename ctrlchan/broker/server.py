@@ -253,6 +253,7 @@ class BrokerServer:
                 tokens=tokens,
                 replication_quotas=replication,
                 selecting=selecting,
+                old_fetches=self.fetch,
             )
             sasl = self._make_sasl(listeners, tokens, cleanup)
             self._listen(listeners, settings, apis, authorizer, sasl, connections)

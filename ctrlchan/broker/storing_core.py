@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ctrlchan.broker.coordinator.transaction_service import TransactionService
     from ctrlchan.broker.faults import Faults
     from ctrlchan.broker.log.manager import LogManager
+    from ctrlchan.broker.log.old_formats.fetched import OldFetches
     from ctrlchan.broker.metadata.published_metadata import PublishedMetadata
     from ctrlchan.broker.producer_ids import ProducerIds
     from ctrlchan.broker.quota._client_quotas import ClientQuotas
@@ -38,7 +39,8 @@ class StoringCore(BrokerCore):
     controller, ``config_store``: the configs in ZooKeeper; both are None for a broker without ZooKeeper.
     ``decisions``: what the processors know of the authorizer's; None without an authorizer. ``tokens``: the
     delegation tokens; None without ``delegation.token.secret.key``. ``selecting``: asks the user's own
-    selector of replicas; None without one.
+    selector of replicas; None without one. ``old_fetches``: the requests whose records are converted; None
+    without processors.
     """
 
     settings: BrokerSettings
@@ -57,6 +59,7 @@ class StoringCore(BrokerCore):
     decisions: Decisions | None = None
     tokens: DelegationTokens | None = None
     selecting: SelectingReplicas | None = None
+    old_fetches: OldFetches | None = None
 
     @property
     def partitions(self) -> PartitionTable:

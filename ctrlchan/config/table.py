@@ -369,8 +369,8 @@ MAX_COMPACTION_LAG_MS = _topic(
     "max.compaction.lag.ms", LONG, _MAX_LONG, twin="log.cleaner.max.compaction.lag.ms", least=1
 )
 MAX_MESSAGE_BYTES = _topic("max.message.bytes", INT, "1048588", twin="message.max.bytes", least=0)
-_described_only(
-    _topic("message.downconversion.enable", BOOLEAN, "true", twin="log.message.downconversion.enable")
+MESSAGE_DOWNCONVERSION_ENABLE = _topic(
+    "message.downconversion.enable", BOOLEAN, "true", twin="log.message.downconversion.enable"
 )
 _described_only(
     _topic(

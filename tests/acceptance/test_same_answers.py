@@ -75,8 +75,6 @@ EXCEPTIONS: Final = {
 }
 #: Versions that are served of an API of which Kafka serves more, and why. Of all other APIs all are served.
 FEWER_VERSIONS: Final = {
-    "Fetch": (range(4, 18), "records of format 0 and 1 are not read"),
-    "ListOffsets": (range(1, 10), "version 0 lists segments"),
     "AlterReplicaLogDirs": (range(0), "replicas do not move between log directories"),
 }
 
@@ -96,6 +94,8 @@ def both(kafka_jars_ready: None, tmp_path_factory: pytest.TempPathFactory) -> It
         producing.producer_ids,
         producing.idempotent_producers,
         old_formats.old_records_produced,
+        old_formats.old_records_fetched,
+        old_formats.listed_segments,
         reading.fetched_records,
         reading.fetch_sessions,
         reading.listed_offsets,

@@ -53,6 +53,7 @@ class LogConfig(TypedSettings):
     compression_gzip_level: int = value_of(table.COMPRESSION_GZIP_LEVEL)
     compression_lz4_level: int = value_of(table.COMPRESSION_LZ4_LEVEL)
     compression_zstd_level: int = value_of(table.COMPRESSION_ZSTD_LEVEL)
+    message_downconversion_enable: bool = value_of(table.MESSAGE_DOWNCONVERSION_ENABLE)
     message_timestamp_type: str = value_of(table.MESSAGE_TIMESTAMP_TYPE)
     message_timestamp_before_max_ms: int = value_of(table.MESSAGE_TIMESTAMP_BEFORE_MAX_MS)
     message_timestamp_after_max_ms: int = value_of(table.MESSAGE_TIMESTAMP_AFTER_MAX_MS)

@@ -20,7 +20,8 @@ cdef class FetchApi(HotApi):
     cdef ReplicationQuota leader_quota
     # How replicas are selected for consumers: a ``Selection``
     cdef int selection
-    # Requests (Fetch*) for which handler threads ask the user's selector. Guarded by the mutex of the cache
+    # Requests (Fetch*) that a handler thread finds by their connection: it asks the user's selector, or converts records.
+    # Guarded by the mutex of the cache
     cdef void* first_asking
     cdef void* last_asking
     # fetch.max.bytes

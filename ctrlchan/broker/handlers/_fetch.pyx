@@ -1,9 +1,10 @@
-"""Fetch, versions 4 to 17, on the thread of a processor and without the GIL.
+"""Fetch, on the thread of a processor and without the GIL.
 
 A request names partitions, or the session that has them (KIP-227). Each partition is read once: the answer has its
 offsets, and the records as a range of the segment's file, which the kernel sends. A request that finds too little waits
 with a watcher in each of its partitions; one that is woken reads all of them again. A follower's Fetch tells the leader
-how far its log is. What a partition that is not hosted is answered with, a snapshot of the metadata says.
+how far its log is. What a partition that is not hosted is answered with, a snapshot of the metadata says. The records of
+versions 0 to 3 are converted by a handler thread (``_fetching/old_versions.pxi``).
 
 Order of locks: session, then partition, log or cache of sessions.
 
@@ -18,6 +19,7 @@ from libc.string cimport memcmp, memcpy, memset
 
 from ctrlchan._c.atomics cimport add_and_get, count_shared
 from ctrlchan._c.bytes cimport put_i16, put_i32, put_i64, put_uvarint
+from ctrlchan._c.clock_functions cimport monotonic_ns_of
 from ctrlchan._c.error_codes cimport (
     FENCED_LEADER_EPOCH,
     FETCH_SESSION_ID_NOT_FOUND,
@@ -50,6 +52,7 @@ from ctrlchan.broker.log._reading cimport (
     HIGH_WATERMARK,
     LAST_STABLE_OFFSET,
     LOG_END,
+    FileRange,
     Isolation,
     Range,
 )
@@ -72,6 +75,7 @@ from ctrlchan.server._processor cimport (
     ARRIVED,
     ASKED,
     CLOSE,
+    COMPLETED,
     DONE,
     EXPIRED,
     PARKED,
@@ -118,9 +122,11 @@ from ctrlchan.broker.replica._partitions cimport PartitionTable
 
 import os
 
+from ctrlchan.broker.log.old_formats.fetched import Fetched, FetchedPartition
+
 cdef enum:
     FETCH_KEY = 1
-    LOWEST_VERSION = 4
+    LOWEST_VERSION = 0
     HIGHEST_VERSION = 17
     TOPIC_ID_BYTES = 16
     SIZE_FIELD_BYTES = 4
@@ -137,6 +143,8 @@ include "_fetching/cache.pxi"
 include "_fetching/requests.pxi"
 
 
+cdef struct PartitionAnswer
+
 # A request in progress: on the stack, or as the state of a parked request.
 cdef struct Fetch:
     FetchRequest request
@@ -151,7 +159,13 @@ cdef struct Fetch:
     int32_t* choices
     int32_t choice_count
     bint is_chosen
-    # Among those that ask the selector; guarded by the mutex of the cache
+    # Of versions 0 to 3: what a handler thread shall convert, NULL: nothing, or it has taken it; whether it may give the
+    # request back; the high watermarks of what was kept last, NULL: nothing was
+    PartitionAnswer* kept
+    int32_t kept_count
+    bint may_wait
+    int64_t* watermarks
+    # Among those that a handler thread finds by their connection; guarded by the mutex of the cache
     bint is_asking
     int64_t connection
     Fetch* later
@@ -162,6 +176,7 @@ include "_fetching/selection.pxi"
 include "_fetching/reading.pxi"
 include "_fetching/answers.pxi"
 include "_fetching/quotas.pxi"
+include "_fetching/old_versions.pxi"
 
 
 cdef Result handle_fetch(void* context, HotRequest* hot, RequestHeader* header, Answer* answer) noexcept nogil:
@@ -183,6 +198,11 @@ cdef Result handle(FetchApi self, HotRequest* hot, RequestHeader* header, Answer
             take_asking(self, 0, parked)
         current = parked[0]
         stop_watching(&current)
+        if current.watermarks != NULL:
+            free_kept(&current)
+            if hot.reason == ASKED:
+                # A handler thread has found no records.
+                hot.reason = COMPLETED
         if hot.reason == ABANDONED:
             hot.state = NULL
             end_fetch(self, &current, parked)
@@ -227,8 +247,8 @@ cdef Result handle(FetchApi self, HotRequest* hot, RequestHeader* header, Answer
         if parked != NULL:
             parked[0] = current
             hot.state = parked
-            if wants_choices:
-                await_choices(self, parked, hot)
+            if wants_choices or current.kept != NULL:
+                await_handler(self, parked, hot)
             return QUEUE
         result = CLOSE
     if result == PARKED:
@@ -238,7 +258,7 @@ cdef Result handle(FetchApi self, HotRequest* hot, RequestHeader* header, Answer
             count_shared(&self.waiting, parked != NULL)
         if parked != NULL:
             parked[0] = current
-            hot.state, hot.wait_ms = parked, current.request.max_wait_ms
+            hot.state, hot.wait_ms = parked, left_wait_ms(self, &current, hot)
             return PARKED
         stop_watching(&current)
         result = CLOSE
@@ -282,7 +302,7 @@ cdef Result fetch_partitions(
     if not begin_reading(&reading, current.session.count):
         return CLOSE
     read_partitions(self, current, hot, NULL, &reading)
-    if may_wait and not reading.is_complete:
+    if may_wait and not (reading.is_complete and has_news(current, &reading)):
         # Records may have come since the first reading.
         if current.watchers == NULL:
             current.watcher_count = current.session.count
@@ -292,11 +312,13 @@ cdef Result fetch_partitions(
             result = CLOSE
         else:
             read_partitions(self, current, hot, current.watchers, &reading)
-            if reading.is_complete:
+            if reading.is_complete and has_news(current, &reading):
                 stop_watching(current)
             else:
                 result = PARKED
-    if result == DONE:
+    if result == DONE and header.version < FORMAT_2:
+        result = keep_answers(self, current, &reading, hot, header, answer, may_wait)
+    elif result == DONE:
         if header.version >= LEADERS and names_leaders(&reading):
             find_leaders(self, current.session, &reading, hot.listener)
         put_answer(self, current, &reading, hot, header, answer)
@@ -448,6 +470,26 @@ cdef class FetchApi(HotApi):
             with nogil:
                 drop_questions(questions, max(count, <int32_t>0))
         return True
+
+    def take(self, int64_t connection):
+        """Return the Fetched of a connection's request, or None if it was not read. See ``OldFetches``."""
+        cdef Fetch* found
+        cdef int32_t i
+        with nogil:
+            found = take_asking(self, connection, NULL)
+        if found == NULL:
+            return None
+        # Until the request is answered no other thread uses it.
+        partitions = [
+            fetched_partition(&found.session.partitions[found.kept[i].number], &found.kept[i])
+            for i in range(found.kept_count)
+        ]
+        free_kept(found)
+        return Fetched(partitions, found.request.replica_id >= 0, bool(found.may_wait))
+
+    def count_bytes_out(self, int64_t size):
+        """Count the bytes of converted records."""
+        count_shared(&self.bytes_out, size)
 
     def session_topics(self, int32_t session_id):
         """Return the topics of a session, names or ids as bytes, and whether they are ids."""

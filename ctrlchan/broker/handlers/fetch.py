@@ -2,7 +2,8 @@
 
 That is a body that cannot be decoded, and an isolation level that does not exist, at which the whole request
 fails. With an authorizer it is also a request for a topic of which the processor has no decision: it is asked
-here, and the processor goes on. So it is with a replica selector of the user's own.
+here, and the processor goes on. So it is with a replica selector of the user's own. The records of versions
+0 to 3 are converted here (``fetch_conversion.py``).
 ``KafkaApis.handleFetchRequest`` of Kafka 3.9.
 """
 
@@ -12,6 +13,7 @@ from typing import Any, Final
 
 from ctrlchan.authorizer.acls import Operation
 from ctrlchan.broker._decisions import Allowed, Decisions, Subject
+from ctrlchan.broker.handlers.fetch_conversion import CONVERTED_BELOW, convert
 from ctrlchan.broker.replica.selector import Consumer, SelectingReplicas
 from ctrlchan.broker.storing_core import StoringCore
 from ctrlchan.errors import ProtocolError
@@ -32,9 +34,14 @@ _ATTEMPTS: Final = 10
 
 
 def _handle(core: StoringCore, request: Request) -> Reply:
+    if request.version < CONVERTED_BELOW and core.old_fetches is not None:
+        fetched = core.old_fetches.take(request.context.connection_id)
+        if fetched is not None:
+            reply = convert(core, request.version, fetched)
+            return reply or Reply(b"", goes_on=GoOn(0, _identity(core, request)))
     messages = ClientMessages("fetch", request.version)
     body = messages.decode(request)
-    if body.isolation_level in (_READ_UNCOMMITTED, _READ_COMMITTED):
+    if getattr(body, "isolation_level", _READ_UNCOMMITTED) in (_READ_UNCOMMITTED, _READ_COMMITTED):
         if core.selecting is not None and _select(core, core.selecting, request, body):
             return Reply(b"", goes_on=GoOn(0, _identity(core, request)))
         if core.decisions is not None:
@@ -123,7 +130,7 @@ def _readable(
 API = Api(
     key=1,
     name="Fetch",
-    lowest=4,
+    lowest=0,
     highest=17,
     flexible_from=12,
     handle=_handle,

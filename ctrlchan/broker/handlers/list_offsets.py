@@ -1,6 +1,7 @@
 """ListOffsets (2): the first, the last, or the first offset of a time, of each partition.
 
-``ReplicaManager.fetchOffset``, ``Partition.fetchOffsetForTimestamp``, without tiered storage.
+``ReplicaManager.fetchOffset``, ``Partition.fetchOffsetForTimestamp``, without tiered storage. Version 0 lists
+segments (``segment_offsets.py``).
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from collections import Counter
 from typing import Any, Final, NamedTuple
 
 from ctrlchan.broker.handlers.hosted import find_led, find_partition
+from ctrlchan.broker.handlers.segment_offsets import list_segments
 from ctrlchan.broker.log._log import EARLIEST, EARLIEST_LOCAL, LATEST, MAX_TIMESTAMP
 from ctrlchan.broker.storing_core import StoringCore
 from ctrlchan.errors import ErrorCode, KafkaError
@@ -18,6 +20,8 @@ from ctrlchan.server.kio_messages import ClientMessages, KioError
 
 __all__ = ["API"]
 
+#: The version that lists segments.
+_SEGMENTS: Final = 0
 _LATEST_TIERED: Final = -5
 #: Timestamps that stand for an offset, and the first version that has them.
 _SINCE: Final = {LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, _LATEST_TIERED: 9}
@@ -33,6 +37,8 @@ class _Found(NamedTuple):
 
 
 def _handle(core: StoringCore, request: Request) -> Reply:
+    if request.version == _SEGMENTS:
+        return list_segments(core, request)
     messages = ClientMessages("list_offsets", request.version)
     body = messages.decode(request)
     named = Counter((topic.name, one.partition_index) for topic in body.topics for one in topic.partitions)
@@ -70,7 +76,7 @@ def _handle(core: StoringCore, request: Request) -> Reply:
 API = Api(
     key=2,
     name="ListOffsets",
-    lowest=1,
+    lowest=_SEGMENTS,
     highest=9,
     flexible_from=6,
     handle=_handle,

@@ -8,17 +8,18 @@ from dataclasses import replace
 from typing import Final
 
 from tests.acceptance.same_answers.recorder import Broker
-from tests.acceptance.same_answers.topics import create_topic, one_produce, plain
+from tests.acceptance.same_answers.topics import create_topic, one_produce, plain, produce
 from tests.unit.broker.log.batches import TRANSACTIONAL, PlainRecord, batch_of
 from tests.unit.broker.log.old_formats.entries import APPEND_TIME, OldEntry, wrapped
 
-__all__ = ["old_records_produced"]
+__all__ = ["listed_segments", "old_records_fetched", "old_records_produced"]
 
 #: From this version on of Produce records have format 2.
 _FORMAT_2_FROM: Final = 3
 _NONE, _GZIP, _SNAPPY, _LZ4, _ZSTD = range(5)
-#: What stored batches are read with.
+#: What stored batches are read with, and from this version on of Fetch records have format 2.
 _FETCH: Final = 10
+_FETCHED_FORMAT_2_FROM: Final = 4
 
 
 def old_records_produced(broker: Broker) -> None:
@@ -171,3 +172,108 @@ def _wrong_wrappers(magic: int) -> Iterator[bytes]:
         yield wrapped([replace(one, pair=struct.pack(">ii", *sizes))], _GZIP).encoded()
     for length in range(9):
         yield wrapped([replace(one, pair=bytes(length))], _GZIP).encoded()
+
+
+def old_records_fetched(broker: Broker) -> None:
+    """Records of format 2, and those of old clients, as old consumers read them."""
+    for name, configs in {
+        "mixed": {},
+        "mixed-append-time": {"message_timestamp_type": "LogAppendTime"},
+        "mixed-zstd": {"compression_type": "zstd"},
+        "mixed-disabled": {"message_downconversion_enable": "false"},
+    }.items():
+        create_topic(broker, name, 2, **configs)
+        _fill(broker, name)
+    for version in range(_FETCHED_FORMAT_2_FROM):
+        for topic in ("mixed", "mixed-append-time", "mixed-zstd", "mixed-disabled"):
+            for offset in (*range(20), -1, 99):
+                _fetch(broker, version, {topic: [{"FetchOffset": offset}]})
+            for size in (0, 1, 30, 61, 80, 100, 150, 200, 300, 500):
+                _fetch(broker, version, {topic: [{"PartitionMaxBytes": size}]})
+                _fetch(broker, version, {topic: [{"PartitionMaxBytes": size, "FetchOffset": 3}]})
+                _fetch(
+                    broker, version, {topic: [{"PartitionMaxBytes": 600}, {"Partition": 1}]}, MaxBytes=size
+                )
+            _fetch(broker, version, {topic: [{"Partition": 1}]})
+            _fetch(broker, version, {topic: [{"Partition": 1, "FetchOffset": 1}]})
+            for index in (2, -1):
+                _fetch(broker, version, {topic: [{"Partition": index}]})
+        for replica in (1, 2, -2):
+            _fetch(broker, version, {"mixed": [{}], "mixed-disabled": [{}]}, ReplicaId=replica)
+        several: dict[str, list[dict[str, int]]] = {
+            "unknown": [{}],
+            "mixed": [{}, {"Partition": 7}, {"Partition": 1}],
+            "not a topic": [{}],
+        }
+        _fetch(broker, version, several)
+        _fetch(broker, version, {"mixed": [{}, {"FetchOffset": 4}]})
+        _fetch(broker, version, {"mixed": [{"PartitionMaxBytes": -1}]})
+        _fetch(broker, version, {"mixed": [{}]}, MaxBytes=-1)
+        _fetch(broker, version, {"mixed": [{"FetchOffset": 5}]}, MinBytes=10**6, MaxWaitMs=1)
+        _fetch(broker, version, {"mixed": []})
+        _fetch(broker, version, {})
+
+
+def _fill(broker: Broker, topic: str) -> None:
+    records = [
+        PlainRecord(0, 5, b"k", b"v"),
+        PlainRecord(1, 1, None, b""),
+        PlainRecord(2, 9, b"", None, ((b"header", b"x"),)),
+    ]
+    for codec in (_NONE, _GZIP, _SNAPPY, _LZ4):
+        produce(broker, topic, batch_of(records, codec).encoded())
+    produce(broker, topic, plain("idempotent", "two", producer_id=1, producer_epoch=0, base_sequence=0))
+    produce(broker, topic, batch_of(records, _NONE, base_timestamp=-1).encoded())
+    for magic in (0, 1):
+        old = [OldEntry(magic=magic, offset=number, value=b"old %d" % number) for number in range(2)]
+        answer = broker.look(
+            "Produce", 2, **one_produce(topic, b"".join(one.encoded() for one in old) + b"cut")
+        )
+        assert answer["Responses"][0]["PartitionResponses"][0]["ErrorCode"] == 0, answer
+    for number in range(8):
+        # Their headers leave room: else an answer ends where another compressor has written a byte more.
+        produce(broker, topic, plain(f"{number}"))
+    produce(broker, topic, plain("zstd", codec=_ZSTD), partition=1)
+
+
+def _fetch(broker: Broker, version: int, topics: dict[str, list[dict[str, int]]], **fields: int) -> None:
+    partition = {"Partition": 0, "FetchOffset": 0, "PartitionMaxBytes": 10**6}
+    named = [
+        {"Topic": name, "Partitions": [partition | one for one in partitions]}
+        for name, partitions in topics.items()
+    ]
+    request = {"ReplicaId": -1, "MaxWaitMs": 0, "MinBytes": 1, "MaxBytes": 10**7} | fields
+    broker.ask("Fetch", version, **request, Topics=named)
+
+
+def listed_segments(broker: Broker) -> None:
+    """Where segments begin (ListOffsets 0)."""
+    create_topic(broker, "segments", 2, segment_bytes="200")
+    for number in range(5):
+        produce(broker, "segments", plain("x" * 100, "y", base_timestamp=1000 * number))
+    for time in (*range(-8, 2), 5_000, 2**62):
+        for most in (0, 1, 2, 3, 5, 100, -1):
+            for partition in (0, 1):
+                _list(broker, {"PartitionIndex": partition, "Timestamp": time, "MaxNumOffsets": most})
+    broker.look(
+        "DeleteRecords",
+        2,
+        Topics=[{"Name": "segments", "Partitions": [{"PartitionIndex": 0, "Offset": 3}]}],
+        TimeoutMs=30_000,
+    )
+    for time in (-2, -1, 2**62):
+        _list(broker, {"Timestamp": time, "MaxNumOffsets": 9})
+    for replica in (1, 2, -2, -3):
+        _list(broker, {"Timestamp": -1, "MaxNumOffsets": 2}, replica=replica)
+    for topic in ("unknown", "not a topic"):
+        _list(broker, {}, topic=topic)
+    _list(broker, {"PartitionIndex": 7})
+    _list(broker, {}, {}, {"PartitionIndex": 1})
+    _list(broker)
+    broker.ask("ListOffsets", 0, ReplicaId=-1, Topics=[])
+
+
+def _list(broker: Broker, *partitions: dict[str, int], topic: str = "segments", replica: int = -1) -> None:
+    one = {"PartitionIndex": 0, "Timestamp": -1, "MaxNumOffsets": 1}
+    topics = [{"Name": topic, "Partitions": [one | partition for partition in partitions]}]
+    broker.ask("ListOffsets", 0, ReplicaId=replica, Topics=topics)

@@ -24,6 +24,7 @@ _HEADER_BYTES: Final = 61
 
 _ENTRY_CRC, _TIMESTAMP = slice(12, 16), slice(18, 26)
 _ENTRY_ATTRIBUTES_AT: Final = 17
+_LZ4_HEAD_BYTES: Final = 7
 #: A null key and the size of the value.
 _PAIR_BYTES: Final = 8
 
@@ -75,4 +76,6 @@ def _entry(entry: bytes) -> bytes:
         return entry
     head = (_TIMESTAMP.stop if magic else _TIMESTAMP.start) + _PAIR_BYTES
     carried = bytes(wrappers.decompress(codec, magic, entry[head:]))
-    return _without(entry[: head - 4], _LENGTH, _ENTRY_CRC) + comparable(carried)
+    # Of LZ4 the head, whose checksum differs between formats 0 and 1.
+    frame = entry[head : head + _LZ4_HEAD_BYTES] if codec == compression.LZ4 else b""
+    return _without(entry[: head - 4], _LENGTH, _ENTRY_CRC) + frame + comparable(carried)

@@ -28,6 +28,8 @@ cdef struct PartitionAnswer:
     int64_t last_stable_offset
     int64_t start_offset
     Range records
+    # How large the records may be, but for the first batch: its size where more could be read
+    int64_t most_bytes
     # READ_COMMITTED alone; to be freed
     bint has_aborted
     AbortedEntry* aborted
@@ -87,7 +89,7 @@ cdef void read_partitions(FetchApi self, Fetch* fetch, HotRequest* hot, Watcher*
     cdef int64_t limit = min(min(<int64_t>fetch.request.max_bytes, self.max_bytes), fetch.most_bytes), counted
     cdef int64_t min_bytes = min(<int64_t>fetch.request.min_bytes, limit)
     cdef int32_t number = session.first, read = 0
-    cdef bint whole_first = True
+    cdef bint whole_first = fetch.request.version >= RESPONSE_LIMITS
     drop_answers(reading)
     reading.bytes, reading.is_complete = 0, False
     while number != NO_PARTITION:
@@ -103,9 +105,10 @@ cdef void read_partitions(FetchApi self, Fetch* fetch, HotRequest* hot, Watcher*
         reading.bytes += counted
         if answer.error != NONE:
             leave_error(answer)
-        if answer.records.size > 0:
+        # Before there was a limit of the response, also records that are cut took room.
+        if answer.records.size > 0 or fetch.request.version < RESPONSE_LIMITS:
             whole_first = False
-            limit = max(<int64_t>0, limit - answer.records.size)
+            limit = max(<int64_t>0, limit - counted)
         if not answer.is_unknown:
             read += 1
             if (
@@ -191,7 +194,8 @@ cdef int64_t read_partition(
         )
     if answer.error != NONE:
         return 0
-    return max(limit, answer.records.size) if answer.records.is_cut else answer.records.size
+    answer.most_bytes = max(limit, answer.records.size) if answer.records.is_cut else answer.records.size
+    return answer.most_bytes
 
 
 cdef PartitionState* look_up(FetchApi self, FetchSession* session, CachedPartition* cached) noexcept nogil:

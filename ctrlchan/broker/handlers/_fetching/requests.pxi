@@ -4,6 +4,10 @@
 
 cdef enum:
     # Versions that added something.
+    THROTTLE_TIMES = 1
+    RESPONSE_LIMITS = 3
+    # Of records, and the isolation level
+    FORMAT_2 = 4
     LOG_START_OFFSETS = 5
     STORAGE_ERRORS = 6
     SESSIONS = 7
@@ -81,8 +85,9 @@ cdef bint read_request(
         request.replica_id = read_i32(&cursor)
     request.max_wait_ms = read_i32(&cursor)
     request.min_bytes = read_i32(&cursor)
-    request.max_bytes = read_i32(&cursor)
-    request.isolation = read_i8(&cursor)
+    # Before, a response had no limit, and no batch was kept whole.
+    request.max_bytes = read_i32(&cursor) if version >= RESPONSE_LIMITS else INT32_MAX
+    request.isolation = read_i8(&cursor) if version >= FORMAT_2 else 0
     request.session_epoch = FINAL_EPOCH
     if version >= SESSIONS:
         request.session_id = read_i32(&cursor)

@@ -105,7 +105,7 @@ cdef bint asks_selector(FetchApi self, const Fetch* fetch, const HotRequest* hot
     )
 
 
-cdef void await_choices(FetchApi self, Fetch* parked, const HotRequest* hot) noexcept nogil:
+cdef void await_handler(FetchApi self, Fetch* parked, const HotRequest* hot) noexcept nogil:
     """Let a handler thread find the request by its connection, which has no other one with a handler thread."""
     parked.connection, parked.later = hot.connection, NULL
     lock(&self.cache.mutex)

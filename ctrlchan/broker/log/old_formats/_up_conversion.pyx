@@ -327,7 +327,8 @@ cdef int build(Checked checked, const Entries* entries, const Rules* rules, int 
         write_records(entries, out + HEADER_BYTES, &written)
     view = None
     if codec:
-        records = bytearray(HEADER_BYTES) + compression.compress(codec, bytes(records[HEADER_BYTES:]))
+        level = None if rules.compression == PRODUCER else rules.compression_level
+        records = bytearray(HEADER_BYTES) + compression.compress(codec, bytes(records[HEADER_BYTES:]), level)
     memset(&batch, 0, sizeof(Batch))
     memset(&checked.appended, 0, sizeof(Appended))
     batch.size, batch.count = <int32_t>len(records), entries.count

@@ -189,11 +189,11 @@ class Fetcher:
             for one in topic.partitions:
                 assert (name, one.partition_index) not in answer.partitions
                 diverging = getattr(one, "diverging_epoch", None)
-                aborted = one.aborted_transactions
+                aborted = getattr(one, "aborted_transactions", None)
                 answer.partitions[name, one.partition_index] = Answered(
                     int(one.error_code),
                     one.high_watermark,
-                    one.last_stable_offset,
+                    getattr(one, "last_stable_offset", -1),
                     getattr(one, "log_start_offset", -1),
                     one.records,
                     None if aborted is None else [(each.producer_id, each.first_offset) for each in aborted],

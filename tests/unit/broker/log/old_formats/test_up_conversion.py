@@ -98,6 +98,13 @@ def test_a_topic_may_have_a_codec_of_its_own(codec: int) -> None:
         assert [value for _, _, _, value in seen(batch)] == [b"0", b"1", b"2"]
 
 
+def test_a_topic_may_have_a_level_of_its_own() -> None:
+    data = b"".join(OldEntry(value=b"%d" % (7 * number)).encoded() for number in range(500))
+    fast, best = (converted(data, compression=compression.GZIP, compression_level=level) for level in (1, 9))
+    assert len(best) < len(fast)
+    assert seen(best) == seen(fast)
+
+
 def test_append_time_is_that_of_the_broker() -> None:
     header = read_header(converted(OldEntry().encoded() * 2, log_append_time=True))
     assert (header.attributes, header.max_timestamp) == (LOG_APPEND_TIME, NOW)
