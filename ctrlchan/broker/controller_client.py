@@ -1,13 +1,14 @@
-"""ControllerClient: what a broker asks the controller."""
+"""ControllerClient: what a broker asks the controller, which may be in the process of this broker."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
+from ctrlchan._codec import decode_response_header, encode_request_header
 from ctrlchan.broker.config.parts import PeerSettings
 from ctrlchan.broker.metadata.metadata_cache import MetadataCache
 from ctrlchan.broker.node import BrokerNode
@@ -16,13 +17,15 @@ from ctrlchan.errors import KafkaError
 from ctrlchan.peers.connection import Address
 from ctrlchan.peers.controller_connections import ControllerConnections
 from ctrlchan.peers.envelope import envelope
-from ctrlchan.peers.messages import decode_answer, duration, encode_request, part
+from ctrlchan.peers.messages import decode_answer, duration, encode_request, is_refused, part
 from ctrlchan.peers.requests import Answer, OutgoingRequest
 from ctrlchan.peers.security import PeerSecurity
+from ctrlchan.server.api import Buffers, CannotAnswer
+from ctrlchan.server.futures import then
 from ctrlchan.server.request_context import RequestContext
 from ctrlchan.state.brokers import parse_host_port
 
-__all__ = ["ControllerClient", "NewTopic"]
+__all__ = ["ControllerClient", "LocalController", "NewTopic"]
 
 _T = TypeVar("_T")
 
@@ -51,6 +54,17 @@ class NewTopic:
     configs: Mapping[str, str] = field(default_factory=dict)
 
 
+class LocalController(Protocol):
+    """A controller in the process of the broker, with the broker's id."""
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it is the controller of the cluster."""
+
+    def serve(self, frame: bytes | memoryview, context: RequestContext) -> Buffers | Future[Buffers]:
+        """Answer a frame. Raises ProtocolError."""
+
+
 class ControllerClient:
     """Sends requests to the controller of the broker's cluster. All methods are thread-safe.
 
@@ -74,6 +88,8 @@ class ControllerClient:
         self._node = node
         self._metadata = metadata
         self._address: Address | None = None if address is None else parse_host_port(address)
+        #: Set before the broker serves; None: there is no controller in this process.
+        self.local: LocalController | None = None
         # As in Kafka, an ISR does not wait behind a topic whose creation takes long.
         self._connections = ControllerConnections(
             self._find, f"broker-{node.id}-to-controller", security, settings.setup_time()
@@ -102,14 +118,40 @@ class ControllerClient:
     ) -> Future[Answer]:
         """Send the body of a client's request; return the answer, which has the same version.
 
-        It is sent in an Envelope with the client's principal and address. A JVM controller takes none, and
-        gets the request as one of this broker.
+        It is sent in an Envelope with the client's principal and address. A controller that is a broker takes
+        none, and gets the request as one of this broker. A controller in this process needs none.
         """
         request = OutgoingRequest(
             api_key, range(version, version + 1), version if flexible else version + 1, lambda _: body
         )
         seconds = self._timeout if timeout is None else timeout
-        return self._forwarding.send(request, seconds, envelope=envelope(request, client_id, context))
+
+        def send() -> Future[Answer]:
+            return self._forwarding.send(request, seconds, envelope=envelope(request, client_id, context))
+
+        header = encode_request_header(2 if flexible else 1, api_key, version, 0, client_id)
+        context = replace(context, is_forwarded=True)
+        local = self.ask_local(header + body, context, version, flexible=flexible)
+        if local is None:
+            return send()
+
+        def answered(answer: Answer | None) -> Answer | Future[Answer]:
+            # It may have resigned meanwhile.
+            return send() if answer is None or is_refused(api_key, *answer) else answer
+
+        return then(local, answered)
+
+    def ask_local(
+        self, frame: bytes | memoryview, context: RequestContext, version: int, *, flexible: bool
+    ) -> Future[Answer | None] | None:
+        """Return the answer of the controller in this process, None if there is none or it is not active.
+
+        The answer is None if the controller has resigned meanwhile. ``version``, ``flexible``: of the request
+        in the frame.
+        """
+        if self.local is None or not self.local.is_active:
+            return None
+        return _served(self.local, frame, context, version, flexible=flexible)
 
     def alter_partition(self, change: IsrChange) -> Future[AlteredPartition]:
         """Ask for another ISR of a partition that this broker leads."""
@@ -211,6 +253,40 @@ class ControllerClient:
 
     def _find(self) -> Address | None:
         return self._address or self._metadata.address_of(self._node.endpoint.listener)
+
+
+def _served(
+    local: LocalController,
+    frame: bytes | memoryview,
+    context: RequestContext,
+    version: int,
+    *,
+    flexible: bool,
+) -> Future[Answer | None]:
+    """Return the answer of a controller in this process, None if it is not the controller any more."""
+
+    def read(buffers: Buffers) -> Answer | None:
+        data = b"".join(buffers)
+        _, size, _ = decode_response_header(data, int(flexible))
+        return Answer(version, data[size:])
+
+    def begin(_: None) -> Buffers | Future[Buffers]:
+        return local.serve(frame, context)
+
+    served: Future[Answer | None] = Future()
+
+    def ended(done: Future[Buffers]) -> None:
+        try:
+            served.set_result(read(done.result()))
+        except CannotAnswer:
+            served.set_result(None)
+        except BaseException as error:  # noqa: BLE001  (the caller gets it)
+            served.set_exception(error)
+
+    begun: Future[None] = Future()
+    begun.set_result(None)
+    then(begun, begin).add_done_callback(ended)
+    return served
 
 
 def _check(answer: Any) -> None:

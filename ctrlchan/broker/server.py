@@ -130,6 +130,7 @@ class BrokerServer:
         self.fetch: FetchApi
         self.end_txn: EndTxnApi
         self.hot: BrokerHandler
+        self.authorizer: Authorizer | None
         self._handler: RequestHandler[StoringCore]
         #: Of a start in progress, too: log directories may fail then.
         self._config_store: BrokerConfigs | None = None
@@ -188,7 +189,7 @@ class BrokerServer:
                 cleanup.callback(self._config_store.stop)
             settings, listeners = BrokerSettings.of(dynamic.effective), self._listeners(dynamic.effective)
             security = self._peer_security(dynamic.effective, is_registered=session is not None)
-            authorizer = self._make_authorizer(session, cleanup)
+            authorizer = self.authorizer = self._make_authorizer(session, cleanup)
             tokens = self._make_tokens(session, settings, cleanup)
             logs = self._load_logs(session, settings, log_configs, cleanup)
             controller = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -15,7 +16,9 @@ from ctrlchan.config import table
 from ctrlchan.text import printable
 
 if TYPE_CHECKING:
+    from ctrlchan.broker.config.broker_config import BrokerConfig
     from ctrlchan.cli.broker_properties import BrokerProperties
+    from ctrlchan.controller.settings.config import ControllerConfig
     from ctrlchan.state import Broker
 
 __all__ = ["broker"]
@@ -128,6 +131,14 @@ def broker(
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print each broker as a line of JSON.")] = False,
+    controller: Annotated[
+        bool | None,
+        typer.Option(
+            "--controller/--no-controller",
+            help="Take part in elections of the controller, as each of Kafka's brokers.",
+            show_default="with --config",
+        ),
+    ] = None,
 ) -> None:
     """Run embedded brokers until Ctrl-C (or SIGTERM).
 
@@ -135,6 +146,9 @@ def broker(
     controller as a Kafka 3.9 broker in ZooKeeper mode does, and answer Metadata, DescribeCluster,
     DescribeConfigs and ApiVersions, so that any Kafka client reads back what the controller sent. With
     --log-dir or --config they store records; otherwise Produce and Fetch get an error.
+
+    With --config a broker that stores records and has a ZooKeeper takes part in elections of the controller,
+    so several of them are a whole cluster; --no-controller leaves that to others.
 
     A line is printed for each broker when it listens. With `ctrlchan -vv broker` each control request is
     logged to standard error.
@@ -152,6 +166,7 @@ def broker(
       ctrlchan broker --id 7 --zookeeper localhost:2181 --log-dir /var/lib/records
     """
     from ctrlchan.broker.config.broker_config import DEFAULT_CLUSTER_ID, BrokerConfig
+    from ctrlchan.cli.controller import print_election
     from ctrlchan.cli.progress import log_progress
     from ctrlchan.launch.runner import run
     from ctrlchan.state.brokers import check_host
@@ -197,6 +212,9 @@ def broker(
             for place, broker_id in enumerate(chosen)
         ]
 
+    controlling = None
+    if controller or (controller is None and config is not None and zookeeper is not None):
+        controlling = _controller(config, configs, zookeeper)
     is_without_controller = bool(configs[0].log_dirs) and zookeeper is None
 
     def listening(one: Broker) -> None:
@@ -215,6 +233,8 @@ def broker(
             keep_cluster_id=cluster_id is not None,
             progress=progress,
             metrics_port=metrics_port,
+            controller=controlling,
+            controller_listener=None if as_json else print_election,
         )
 
 
@@ -238,6 +258,36 @@ def _read_file(config: Path, broker_id: int | None, folder: str | None) -> Broke
         hint = "" if meant is None else f" (is {meant} meant?)"
         typer.echo(f"warning: {config}: {printable(key)} has no effect{hint}", err=True)
     return properties
+
+
+def _controller(
+    file: Path | None, brokers: Sequence[BrokerConfig], zookeeper: str | None
+) -> ControllerConfig | None:
+    """Return the settings of the controller in the process of a broker, None if it stores no records.
+
+    Raises ConfigError, BadParameter.
+    """
+    from dataclasses import replace
+
+    from ctrlchan.channel import ChannelConfig
+    from ctrlchan.controller.settings.config import ControllerConfig
+    from ctrlchan.controller.settings.properties import settings_of
+
+    if zookeeper is None:
+        raise typer.BadParameter("it needs a ZooKeeper", param_hint="--controller")
+    if len(brokers) > 1:
+        raise typer.BadParameter("it is of one broker", param_hint="--controller")
+    (broker,) = brokers
+    if not broker.log_dirs:
+        raise typer.BadParameter("it is of a broker that stores records", param_hint="--controller")
+    settings: dict[str, Any] = {"channel": ChannelConfig()} if file is None else settings_of(file)
+    if settings["channel"].listener_name is None:
+        settings["channel"] = replace(settings["channel"], listener_name=broker.listener)
+    # The broker has the listeners.
+    for name in ("listeners", "advertised_listeners", "listener_security"):
+        settings.pop(name, None)
+    settings |= {"controller_id": broker.id, "zookeeper": zookeeper, "rack": broker.rack}
+    return ControllerConfig(**settings)
 
 
 def _show(broker: Broker, as_json: bool) -> None:

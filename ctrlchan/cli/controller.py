@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ctrlchan.controller.status.recent import RecentNotifications
     from ctrlchan.peers.connection import Address
 
-__all__ = ["app", "print_notification", "serve_page", "show_until_stopped"]
+__all__ = ["app", "print_election", "print_notification", "serve_page", "show_until_stopped"]
 
 #: Seconds between two live pictures.
 _REDRAW_SECONDS: Final = 1.0
@@ -233,6 +233,12 @@ def print_notification(notification: Notification) -> None:
     except OSError:
         # Nobody reads it any more; the controller goes on.
         sys.stdout = open("/dev/null", "w")  # noqa: SIM115
+
+
+def print_election(notification: Notification) -> None:
+    """Print a line when this process has become the controller, or is it no more."""
+    if notification.kind in ("elected", "resigned"):
+        print_notification(notification)
 
 
 def serve_page(

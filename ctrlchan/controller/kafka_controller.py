@@ -33,6 +33,7 @@ from ctrlchan.zookeeper.values import Elected
 
 if TYPE_CHECKING:
     from ctrlchan.authorizer.interface import Authorizer
+    from ctrlchan.controller.server.local import LocalServer
     from ctrlchan.controller.server.service import ControllerServer
     from ctrlchan.controller.status.metrics import ControllerMetrics
     from ctrlchan.journal import Journal
@@ -284,6 +285,24 @@ class KafkaController:
     def session(self) -> ZooKeeperSession:
         """The session with ZooKeeper."""
         return self._session
+
+    def local_server(self, endpoint: Endpoint, authorizer: Authorizer | None) -> LocalServer:
+        """Return what answers requests that come to a broker of this process, which has the same id.
+
+        ``endpoint``: the broker's listener for brokers. ``authorizer``: the broker's, or None. The caller
+        closes the server after the controller.
+        """
+        # Imported here, because only a controller that answers requests needs the message definitions.
+        from ctrlchan.controller.server.local import LocalServer
+
+        return LocalServer(
+            self.config,
+            endpoint,
+            self._loop,
+            self.current,
+            read_cluster_id=lambda: self._cluster_id,
+            authorizer=authorizer,
+        )
 
     def current(self) -> ControllerCore | None:
         """Return what the handlers share in this term; None while this is not the controller."""

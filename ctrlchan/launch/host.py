@@ -17,6 +17,9 @@ from ctrlchan.state import Broker
 
 if TYPE_CHECKING:
     from ctrlchan.broker.server import BrokerServer, Progress
+    from ctrlchan.controller.events.notifications import Listener
+    from ctrlchan.controller.settings.config import ControllerConfig
+    from ctrlchan.launch.controlling import Controlling
     from ctrlchan.launch.registration import Registrations
 
 __all__ = ["BrokerHost"]
@@ -27,7 +30,9 @@ class BrokerHost:
 
     ``zookeeper``: ``HOST:PORT[,HOST:PORT...][/chroot]`` to register at; the brokers take their epochs from
     there, and the cluster id unless ``keep_cluster_id``. ``session_timeout``: seconds, or None for the
-    default. ``progress``: called while logs are loaded.
+    default. ``progress``: called while logs are loaded. ``controller``: with it the broker takes part in
+    elections; it stores records, is registered, and is the only one of the process. ``controller_listener``:
+    called with what that controller does.
     """
 
     def __init__(
@@ -38,11 +43,19 @@ class BrokerHost:
         session_timeout: float | None = None,
         keep_cluster_id: bool = False,
         progress: Progress | None = None,
+        controller: ControllerConfig | None = None,
+        controller_listener: Listener | None = None,
     ) -> None:
         self._zookeeper = zookeeper
         self._session_timeout = session_timeout
         self._keep_cluster_id = keep_cluster_id
         self._registrations: Registrations | None = None
+        self.controlling: Controlling | None = None
+        if controller is not None:
+            # Imported here: most brokers have their controller elsewhere.
+            from ctrlchan.launch.controlling import Controlling
+
+            self.controlling = Controlling(controller, controller_listener)
         self.services = [self._service(config, progress) for config in configs]
         self._together = brokers_together(one for one in self.services if isinstance(one, BrokerService))
 
@@ -76,6 +89,9 @@ class BrokerHost:
                 raise ConfigError(f"broker {service.config.id}: {problem.strerror}") from None
         if self._registrations is not None:
             self._registrations.register(self.brokers)
+        if self.controlling is not None:
+            (service,) = self._storing()
+            self.controlling.start(service)
         for together in self._together:
             together.serve()
         for service in self._storing():
@@ -90,6 +106,9 @@ class BrokerHost:
             together.stop()
         for service in storing:
             service.stop()
+        # Behind the broker, whose leaders it may have to move.
+        if self.controlling is not None:
+            self.controlling.stop()
         if self._registrations is not None and storing:
             self._registrations.stop()
 

@@ -17,6 +17,8 @@ from ctrlchan.state import Broker
 
 if TYPE_CHECKING:
     from ctrlchan.broker.server import Progress
+    from ctrlchan.controller.events.notifications import Listener
+    from ctrlchan.controller.settings.config import ControllerConfig
 
 __all__ = ["run"]
 
@@ -30,13 +32,16 @@ def run(
     keep_cluster_id: bool = False,
     progress: Progress | None = None,
     metrics_port: int | None = None,
+    controller: ControllerConfig | None = None,
+    controller_listener: Listener | None = None,
 ) -> None:
     """Serve brokers until SIGINT or SIGTERM. Calls `listening` for each broker once it is ready.
 
     ``zookeeper``: ``host:port`` to register at; the brokers take their epochs from there, and the cluster id
     unless ``keep_cluster_id``. ``session_timeout``: of ZooKeeper, in seconds, or None for the default.
     ``progress``: called for each log that is loaded. ``metrics_port``: of 127.0.0.1, where Prometheus finds
-    the metrics of one broker. Raises ConfigError, also when a broker cannot listen, and LogDirectoryError.
+    the metrics of one broker. ``controller``, ``controller_listener``: see ``BrokerHost``. Raises
+    ConfigError, also when a broker cannot listen, and LogDirectoryError.
     """
     if metrics_port is not None and not (len(configs) == 1 and configs[0].log_dirs):
         raise ConfigError("metrics: only of one broker, with a log directory")
@@ -48,6 +53,8 @@ def run(
         session_timeout=session_timeout,
         keep_cluster_id=keep_cluster_id,
         progress=progress,
+        controller=controller,
+        controller_listener=controller_listener,
     )
     with ExitStack() as stack:
 
@@ -85,6 +92,8 @@ def _serve_metrics(stack: ExitStack, host: BrokerHost, port: int) -> None:
     for service in host.services:
         if isinstance(service, BrokerServer):
             registry.register(BrokerMetrics(service))
+    if host.controlling is not None:
+        registry.register(host.controlling.metrics)
     try:
         server, thread = start_http_server(port, "127.0.0.1", registry)
     except OSError as problem:

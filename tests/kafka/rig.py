@@ -87,7 +87,7 @@ class KafkaRig:
     security protocol. ``properties`` are server.properties for every broker, ``broker_properties`` for one
     id; they win over the rig's own. ``before_brokers`` is called when ZooKeeper is up and no broker yet.
     ``jvm_options``: of all processes. ``ours``: ids of brokers that are a ``ctrlchan broker`` with the same
-    server.properties.
+    server.properties; ``ours_take_part``: in elections of the controller.
     """
 
     def __init__(
@@ -102,6 +102,7 @@ class KafkaRig:
         before_brokers: Callable[[KafkaRig], None] | None = None,
         jvm_options: Sequence[str] = class_archive.JVM_OPTIONS,
         ours: Collection[int] = (),
+        ours_take_part: bool = False,
     ) -> None:
         self.folder = folder
         self.inter_broker_listener = inter_broker_listener or "PLAINTEXT"
@@ -109,6 +110,7 @@ class KafkaRig:
         self._listeners |= listeners or {}
         self._before_brokers = before_brokers
         self._jvm_options = tuple(jvm_options)
+        self._our_options = () if ours_take_part else ("--no-controller",)
         self._properties = dict(properties or {})
         self._broker_properties = {i: dict(p) for i, p in (broker_properties or {}).items()}
         # Port 0 at first: the broker takes a free one and registers it. A restart asks for the same again.
@@ -337,7 +339,7 @@ class KafkaRig:
         write_broker_configuration(place.folder, properties)
         if place.ours:
             command = [sys.executable, "-m", "ctrlchan", "broker", "--config"]
-            command.append(str(place.folder / "server.properties"))
+            command += [str(place.folder / "server.properties"), *self._our_options]
             assert self._reaper is not None, "the rig is not running"
             place.child = Child(f"broker {place.id}", command, place.folder / "server.log", self._reaper)
             return

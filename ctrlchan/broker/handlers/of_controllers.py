@@ -1,14 +1,15 @@
-"""Requests that brokers send to the controller: a broker that gets one says that it is not the controller.
+"""Requests that brokers send to the controller: one in this process answers them, if it is active.
 
-ControlledShutdown (7), AlterPartition (56), AllocateProducerIds (67), and Envelope (58). Kafka's broker
-answers the first three without work unless it is the controller; our brokers never are: the controller has a
-listener of its own. They are not forwarded, so whoever sent them looks for the controller again.
+ControlledShutdown (7), AlterPartition (56), AllocateProducerIds (67), and Envelope (58). A broker that is not
+the controller says so, and forwards none of them: whoever sent them looks for the controller again. Envelopes
+are for controllers that are no brokers; as in Kafka, a broker closes the connection of who sends one.
 ``KafkaApis.handleControlledShutdownRequest``, ``handleAlterPartitionRequest``,
 ``handleAllocateProducerIdsRequest`` and ``handleEnvelope`` of Kafka 3.9.
 """
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from typing import Any, Final, NoReturn
 
 from ctrlchan.authorizer.acls import Operation
@@ -16,6 +17,7 @@ from ctrlchan.broker.storing_core import StoringCore
 from ctrlchan.errors import ErrorCode, ProtocolError
 from ctrlchan.server.access import NOTHING, needs_cluster
 from ctrlchan.server.api import Api, Reply, Request
+from ctrlchan.server.futures import then
 from ctrlchan.server.kio_messages import ClientMessages, KioError
 
 __all__ = ["APIS"]
@@ -23,15 +25,23 @@ __all__ = ["APIS"]
 _NEEDS: Final = needs_cluster(Operation.CLUSTER_ACTION)
 
 
-def _refused(
+def _of_controllers(
     key: int, name: str, message: str, highest: int, flexible_from: int, error: ErrorCode, **fields: Any
 ) -> Api[StoringCore]:
-    """Return an API that is answered with one error. ``fields``: of the response beside the error."""
+    """Return an API of controllers. Other brokers answer with the error; ``fields``: beside it."""
 
-    def handle(_core: StoringCore, request: Request) -> Reply:
+    def refused(request: Request) -> Reply:
         messages = ClientMessages(message, request.version)
         messages.decode(request)
         return Reply(messages.response(error_code=KioError(error), **fields), error_code=error)
+
+    def handle(core: StoringCore, request: Request) -> Reply | Future[Reply]:
+        assert core.controller is not None
+        flexible = request.version >= flexible_from
+        local = core.controller.ask_local(request.frame, request.context, request.version, flexible=flexible)
+        if local is None:
+            return refused(request)
+        return then(local, lambda answer: refused(request) if answer is None else Reply(answer.body))
 
     return Api(
         key=key,
@@ -48,7 +58,7 @@ def _refused(
 
 
 def _close(_core: StoringCore, request: Request) -> NoReturn:
-    raise ProtocolError(f"an Envelope of {request.context}: this broker is not the controller")
+    raise ProtocolError(f"an Envelope of {request.context}: brokers take none")
 
 
 _CONTROLLED_SHUTDOWN: Final = 7
@@ -57,7 +67,7 @@ _MOVED: Final = ErrorCode.STALE_CONTROLLER_EPOCH
 _NO_CONTROLLER: Final = ErrorCode.NOT_CONTROLLER
 
 APIS: Final[tuple[Api[StoringCore], ...]] = (
-    _refused(
+    _of_controllers(
         _CONTROLLED_SHUTDOWN,
         "ControlledShutdown",
         "controlled_shutdown",
@@ -66,8 +76,8 @@ APIS: Final[tuple[Api[StoringCore], ...]] = (
         _MOVED,
         remaining_partitions=(),
     ),
-    _refused(56, "AlterPartition", "alter_partition", 3, 0, _NO_CONTROLLER, topics=()),
-    _refused(
+    _of_controllers(56, "AlterPartition", "alter_partition", 3, 0, _NO_CONTROLLER, topics=()),
+    _of_controllers(
         67,
         "AllocateProducerIds",
         "allocate_producer_ids",

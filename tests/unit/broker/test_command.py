@@ -138,6 +138,9 @@ def test_a_port_that_is_taken_is_one_line_and_status_1(tmp_path: Path, stores: b
         ["--port", "65535", "--count", "2"],
         ["--port", "x"],
         ["--config", "server.properties", "--port", "9092"],
+        ["--controller", "--log-dir", "logs"],
+        ["--controller", "--zookeeper", "localhost:1"],
+        ["--controller", "--zookeeper", "localhost:1", "--log-dir", "logs", "--count", "2"],
     ],
 )
 def test_wrong_usage_is_status_2(arguments: list[str]) -> None:
@@ -216,6 +219,33 @@ def test_a_broker_without_an_id(tmp_path: Path) -> None:
     file.write_text("listeners=PLAINTEXT://127.0.0.1:0\n")
     with pytest.raises(ConfigError, match=r"broker\.id is not set"):
         read_broker_properties(file, log_dir=str(tmp_path / "none"))
+
+
+@pytest.mark.parametrize(
+    ("options", "is_elected"), [([], True), (["--no-controller"], False)], ids=["a controller, too", "not"]
+)
+def test_a_broker_with_a_file_takes_part_in_elections(
+    tmp_path: Path, zookeeper_server: ZooKeeperServer, options: list[str], is_elected: bool
+) -> None:
+    port, chroot = free_port(), f"/elected-{is_elected}"
+    file = tmp_path / "server.properties"
+    file.write_text(
+        "broker.id=7\nlisteners=PLAINTEXT://127.0.0.1:0\ncontrolled.shutdown.max.retries=1\n"
+        f"log.dirs={tmp_path / 'logs'}\nzookeeper.connect={zookeeper_server.address}{chroot}\n"
+    )
+    with running("--config", str(file), "--metrics-port", str(port), *options) as process:
+        address = line(process).removeprefix("broker 7 listens on PLAINTEXT://")
+        if is_elected:
+            assert line(process).endswith("elected in controller epoch 1")
+            host, _, number = address.partition(":")
+            assert answers_api_versions(host, int(number))
+        with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
+            metrics = answer.read().decode()
+        assert "\nkafka_server_kafkaserver_brokerstate 3.0\n" in metrics
+        active = "\nkafka_controller_kafkacontroller_activecontrollercount 1.0\n"
+        assert (active in metrics) == is_elected
+        status, errors = ended(process, signal.SIGTERM)
+    assert (status, errors) == (0, "")
 
 
 def test_metrics_are_served_on_a_port(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,12 +12,18 @@ from kio.serial import entity_reader
 
 from ctrlchan.broker.handlers.table import storing_apis
 from ctrlchan.errors import ErrorCode, ProtocolError
+from ctrlchan.peers.requests import Answer
 from ctrlchan.server.request_handler import RequestHandler
 from tests.unit.broker.authorizer.deciding import errors_of, frame_of
 from tests.unit.server.contexts import LOCAL_CLIENT
 
 APIS = storing_apis(forwards=True, alters_configs=True)
-CORE: Any = SimpleNamespace(id=1, metadata=SimpleNamespace(features=None))
+#: Without a controller in its process.
+CORE: Any = SimpleNamespace(
+    id=1,
+    metadata=SimpleNamespace(features=None),
+    controller=SimpleNamespace(ask_local=lambda *_args, **_keywords: None),
+)
 
 
 @pytest.mark.parametrize(
@@ -40,9 +47,38 @@ def test_the_answer(key: int, versions: range, error: ErrorCode) -> None:
         assert {int(code.value) for code in errors_of(response)} == {int(error)}
 
 
+@pytest.mark.parametrize("key", [7, 56, 67])
+def test_a_controller_in_this_process_answers(key: int) -> None:
+    asked: list[tuple[bytes, int, bool]] = []
+    answers: list[Answer | None] = [None, Answer(0, b"its answer")]
+
+    def ask(frame: memoryview, _context: object, version: int, *, flexible: bool) -> Future[Answer | None]:
+        asked.append((bytes(frame), version, flexible))
+        answered: Future[Answer | None] = Future()
+        answered.set_result(answers.pop())
+        return answered
+
+    controller = SimpleNamespace(ask_local=ask)
+    handler: RequestHandler[Any] = RequestHandler(
+        SimpleNamespace(**vars(CORE) | {"controller": controller}), APIS
+    )
+    version = APIS[key].highest
+    frame = frame_of(key, version)
+    answer = handler.serve(frame, LOCAL_CLIENT)
+    assert isinstance(answer, Future)
+    assert b"".join(answer.result(0)[1:]) == b"its answer"
+    assert asked == [(frame, version, version >= APIS[key].flexible_from)]
+    # It has resigned before it answered.
+    refused = handler.serve(frame, LOCAL_CLIENT)
+    assert isinstance(refused, Future)
+    alone = RequestHandler(CORE, APIS).serve(frame, LOCAL_CLIENT)
+    assert isinstance(alone, tuple)
+    assert b"".join(refused.result(0)) == b"".join(alone)
+
+
 def test_an_envelope_closes_the_connection() -> None:
     handler: RequestHandler[Any] = RequestHandler(CORE, APIS)
-    with pytest.raises(ProtocolError, match="this broker is not the controller"):
+    with pytest.raises(ProtocolError, match="brokers take none"):
         handler.serve(frame_of(58, 0), LOCAL_CLIENT)
 
 

@@ -131,7 +131,7 @@ class KafkaServer(
     try properties.store(out, null) finally out.close()
     Controllers.use(config.zkConnect, file)
     metricsPort = freePort()
-    val command = List("-v", "broker", "--config", file.getPath, "--json", "--metrics-port", metricsPort.toString)
+    val command = List("-v", "broker", "--config", file.getPath, "--no-controller", "--json", "--metrics-port", metricsPort.toString)
     val started = ForkedProcess.start(command.asJava, file.toPath.resolveSibling(file.getName + ".log"))
     val line = try started.firstLine() catch { case e: Throwable => Controllers.release(config.zkConnect); throw e }
     ports = new ObjectMapper().readTree(line).path("listeners").asScala.map(_.asText.split("://")).map { words =>

@@ -15,9 +15,10 @@ from ctrlchan.errors import ErrorCode, KafkaError
 from ctrlchan.peers import envelope
 from ctrlchan.peers.messages import decode_answer
 from ctrlchan.peers.requests import Answer
-from ctrlchan.server.api import CannotAnswer
+from ctrlchan.server.api import Buffers, CannotAnswer
 from ctrlchan.server.kio_entities import decode, message_type
-from ctrlchan.server.request_context import Principal
+from ctrlchan.server.request_context import Principal, RequestContext
+from tests.kafka.ports import free_port
 from tests.unit.broker.controller.test_client import OtherController
 from tests.unit.broker.cores import node_of
 from tests.unit.server.contexts import context
@@ -78,6 +79,49 @@ def test_a_jvm_broker_gets_the_request_itself() -> None:
     with OtherController(JVM, {CREATE_TOPICS: NO_TAGS + b"plain"}) as jvm, client_of(jvm) as client:
         assert forward(client).result(SECONDS) == Answer(7, b"plain")
         assert [key for key, _ in jvm.requests] == [18, CREATE_TOPICS]
+
+
+class InThisProcess:
+    """A controller in the process of the broker. ``answer``: without its header, or what is raised."""
+
+    def __init__(self, answer: bytes | Exception, *, is_active: bool = True) -> None:
+        self.is_active = is_active
+        self.asked: list[tuple[bytes, RequestContext]] = []
+        self._answer = answer
+
+    def serve(self, frame: bytes | memoryview, context: RequestContext) -> Buffers:
+        self.asked.append((bytes(frame), context))
+        if isinstance(self._answer, Exception):
+            raise self._answer
+        return b"\0\0\0\0" + NO_TAGS, self._answer
+
+
+#: A topic of an answer to CreateTopics 7: NOT_CONTROLLER.
+REFUSED = b"\0\0\0\0" + b"\2" + b"\2t" + bytes(16) + b"\0\x29" + b"\0" + bytes(6) + b"\1" + NO_TAGS + NO_TAGS
+
+
+def test_a_controller_in_this_process_gets_it_without_a_connection() -> None:
+    local = InThisProcess(b"the answer")
+    client = ControllerClient(node_of(1, epoch=1), MetadataCache(), f"127.0.0.1:{free_port()}")
+    client.local = local
+    try:
+        assert forward(client).result(SECONDS) == Answer(7, b"the answer")
+    finally:
+        client.stop()
+    [(frame, asker)] = local.asked
+    assert frame == b"\0\x13" + b"\0\7" + b"\0\0\0\0" + b"\0\x08a-client" + NO_TAGS + BODY
+    assert (asker.principal, asker.client_host) == (Principal.user("alice"), "10.0.0.7")
+    assert asker.is_forwarded
+
+
+@pytest.mark.parametrize("answer", [REFUSED, CannotAnswer("it takes over"), None])
+def test_a_controller_in_this_process_that_has_resigned(answer: bytes | Exception | None) -> None:
+    """Before the request, or meanwhile: another one is asked."""
+    local = InThisProcess(b"" if answer is None else answer, is_active=answer is not None)
+    with OtherController(JVM, {CREATE_TOPICS: NO_TAGS + b"plain"}) as other, client_of(other) as client:
+        client.local = local
+        assert forward(client).result(SECONDS) == Answer(7, b"plain")
+    assert len(local.asked) == (answer is not None)
 
 
 def test_a_former_controller_is_left() -> None:
