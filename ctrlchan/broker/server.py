@@ -25,7 +25,7 @@ from ctrlchan.broker.config.dynamic_configs import DynamicConfigs
 from ctrlchan.broker.config.listener_configs import client_security_of, security_of, tls_of
 from ctrlchan.broker.config.log_configs import LogConfigs
 from ctrlchan.broker.config.log_manager_settings import LogManagerSettings
-from ctrlchan.broker.config.parts import server_settings
+from ctrlchan.broker.config.parts import FetcherSettings, server_settings
 from ctrlchan.broker.config.zookeeper_configs import BrokerConfigs
 from ctrlchan.broker.controller_client import ControllerClient
 from ctrlchan.broker.coordinator.group_service import GroupService
@@ -43,7 +43,6 @@ from ctrlchan.broker.metadata.published_metadata import PublishedMetadata
 from ctrlchan.broker.node import BrokerNode
 from ctrlchan.broker.producer_ids import ProducerIds, random_block
 from ctrlchan.broker.quota._client_quotas import ClientQuotas
-from ctrlchan.broker.quota._replication_quota import ReplicationQuota
 from ctrlchan.broker.quota.entities import QuotaEntities
 from ctrlchan.broker.quota.replication import ReplicationQuotas, throttled_rates
 from ctrlchan.broker.quota.requests import RequestQuotas
@@ -210,7 +209,7 @@ class BrokerServer:
                 producer_ids,
                 lock,
                 security,
-                replication.follower,
+                replication,
                 cleanup,
             )
             self.produce = ProduceApi(manager.table, metadata.current)
@@ -364,7 +363,7 @@ class BrokerServer:
         producer_ids: ProducerIds,
         lock: AbstractContextManager[object],
         security: PeerSecurity | None,
-        follower_quota: ReplicationQuota,
+        replication: ReplicationQuotas,
         cleanup: ExitStack,
     ) -> tuple[ReplicaManager, GroupService, TransactionService]:
         """Make what gives logs their roles, and the coordinators, which listen to those of their topics."""
@@ -405,7 +404,9 @@ class BrokerServer:
             find_address=partial(metadata.address_of, self.config.listener),
             fetching=settings.fetchers,
             security=security,
-            follower_quota=follower_quota,
+            follower_quota=replication.follower,
+            moving=settings.log_dir_moves,
+            move_quota=replication.alter_log_dirs,
         )
         self._manager = manager
         cleanup.callback(manager.stop)
@@ -464,6 +465,9 @@ class BrokerServer:
         dynamic.follow(LogManagerSettings.of, self.core.logs.reconfigure)
         dynamic.follow(server_settings, self.server.reconfigure)
         dynamic.follow(table.NUM_IO_THREADS.of, self.pool.resize)
+        dynamic.follow(
+            lambda configs: FetcherSettings.of(configs).threads, self.core.replica_manager.resize_fetchers
+        )
         dynamic.follow(throttled_rates, self.core.replication_quotas.limit)
         dynamic.follow(
             table.TRANSACTION_PARTITION_VERIFICATION_ENABLE.of,

@@ -88,8 +88,7 @@ _PASSWORDS: Final = (
 )  # fmt: skip
 #: Settings of Kafka's that the table has no row for. They are those of a broker's file alone.
 _READ_ONLY: Final = frozenset((
-    "alter.config.policy.class.name", "alter.log.dirs.replication.quota.window.num",
-    "alter.log.dirs.replication.quota.window.size.seconds", "auto.include.jmx.reporter",
+    "alter.config.policy.class.name", "auto.include.jmx.reporter",
     "broker.heartbeat.interval.ms", "broker.session.timeout.ms",
     "client.quota.callback.class", "controller.listener.names", "controller.quorum.append.linger.ms",
     "controller.quorum.bootstrap.servers", "controller.quorum.election.backoff.max.ms",
@@ -117,7 +116,7 @@ _READ_ONLY: Final = frozenset((
     "metadata.log.segment.bytes", "metadata.log.segment.min.bytes", "metadata.log.segment.ms",
     "metadata.max.idle.interval.ms", "metadata.max.retention.bytes", "metadata.max.retention.ms",
     "metrics.num.samples", "metrics.recording.level", "metrics.sample.window.ms", "node.id",
-    "num.replica.alter.log.dirs.threads", "process.roles",
+    "process.roles",
     "producer.purgatory.purge.interval.requests", "queued.max.request.bytes",
     "remote.log.manager.copier.thread.pool.size", "remote.log.manager.copy.quota.window.num",
     "remote.log.manager.copy.quota.window.size.seconds", "remote.log.manager.expiration.thread.pool.size",

@@ -252,6 +252,12 @@ TRANSACTIONAL_ID_EXPIRATION_MS = _more("transactional.id.expiration.ms", INT, "6
 # -- brokers: read by the start alone
 
 ALLOW_EVERYONE_IF_NO_ACL_FOUND = _unshown("allow.everyone.if.no.acl.found", BOOLEAN, "false")
+ALTER_LOG_DIRS_REPLICATION_QUOTA_WINDOW_NUM = _unshown(
+    "alter.log.dirs.replication.quota.window.num", INT, "11", least=1
+)
+ALTER_LOG_DIRS_REPLICATION_QUOTA_WINDOW_SIZE_SECONDS = _unshown(
+    "alter.log.dirs.replication.quota.window.size.seconds", INT, "1", least=1
+)
 AUTHORIZER_ZOOKEEPER_SESSION_TIMEOUT_MS = _unshown("authorizer.zookeeper.session.timeout.ms", INT, least=1)
 AUTHORIZER_ZOOKEEPER_URL = _unshown("authorizer.zookeeper.url", STRING, "")
 BROKER_ID_GENERATION_ENABLE = _unshown("broker.id.generation.enable", BOOLEAN, "true")
@@ -271,6 +277,7 @@ INTER_BROKER_LISTENER_NAME = _unshown("inter.broker.listener.name", STRING)
 LOG_DIR = _unshown("log.dir", STRING, "/tmp/kafka-logs")
 LOG_DIRS = _unshown("log.dirs", LIST)
 LOG_INITIAL_TASK_DELAY_MS = _unshown("log.initial.task.delay.ms", LONG, "30000", least=0)
+NUM_REPLICA_ALTER_LOG_DIRS_THREADS = _unshown("num.replica.alter.log.dirs.threads", INT, least=1)
 OFFSETS_COMMIT_REQUIRED_ACKS = _unshown("offsets.commit.required.acks", SHORT, "-1")
 OFFSETS_TOPIC_COMPRESSION_CODEC = _unshown("offsets.topic.compression.codec", INT, "0")
 PASSWORD_ENCODER_CIPHER_ALGORITHM = _unshown(
@@ -319,7 +326,9 @@ ZOOKEEPER_SSL_TRUSTSTORE_TYPE = _unshown("zookeeper.ssl.truststore.type", STRING
 
 FOLLOWER_REPLICATION_THROTTLED_RATE = _dynamic_only("follower.replication.throttled.rate", LONG, least=0)
 LEADER_REPLICATION_THROTTLED_RATE = _dynamic_only("leader.replication.throttled.rate", LONG, least=0)
-_described_only(_dynamic_only("replica.alter.log.dirs.io.max.bytes.per.second", LONG, least=0))
+REPLICA_ALTER_LOG_DIRS_IO_MAX_BYTES_PER_SECOND = _dynamic_only(
+    "replica.alter.log.dirs.io.max.bytes.per.second", LONG, least=0
+)
 
 # -- topics
 

@@ -41,12 +41,10 @@ PLUGIN = Path(__file__).with_name("kafka_python_brokers.py")
 #: Tests that fail in plaintext, and why. One that passes must leave this list.
 EXCEPTIONS = {
     "test_create_describe_delete_acls": "there is no authorizer",
-    "test_alter_replica_log_dirs": "AlterReplicaLogDirs is not served",
     "test_describe_configs_broker_resource_returns_configs": "an embedded broker sets advertised.listeners",
 }
 #: Tests that fail with security.
 SECURED_EXCEPTIONS = {
-    "test_alter_replica_log_dirs": "AlterReplicaLogDirs is not served",
     "test_describe_configs_broker_resource_returns_configs": "an embedded broker sets advertised.listeners",
 }
 #: Others are skipped: those for missing codecs, SASL and TLS in plaintext, and other versions of Kafka.

@@ -43,7 +43,6 @@ EXCEPTIONS: Final = {
     r"OffsetFetch v0 .*\n    \.Topics\[0\]\.Partitions\[0\]\.ErrorCode: Kafka 3, ours 35": (
         "offsets in ZooKeeper: no client keeps them there since Kafka 0.9"
     ),
-    r"ApiVersions v\d .*\n    \.ApiKeys: [^;]*": "fewer versions are served: FEWER_VERSIONS",
     r"IncrementalAlterConfigs v\d .*'ConfigOperation': [239].*"
     r"\n    \.Responses\[0\]\.ErrorCode: Kafka -1, ours (40|42); [^;]*": (
         "a wrong operation is no unknown error"
@@ -72,10 +71,6 @@ EXCEPTIONS: Final = {
     r"Fetch v17 .*a large number at (9|1[0-2])'.*\n    \.ErrorCode: Kafka 0, ours -1; .*": (
         "isolation levels are looked at before partitions"
     ),
-}
-#: Versions that are served of an API of which Kafka serves more, and why. Of all other APIs all are served.
-FEWER_VERSIONS: Final = {
-    "AlterReplicaLogDirs": (range(0), "replicas do not move between log directories"),
 }
 
 
@@ -142,9 +137,7 @@ def test_the_answers_are_the_same(both: Both, script: Script) -> None:
 
 
 def test_served_versions_are_kafkas(both: Both) -> None:
-    served, announced = both.ours.announced(), both.kafka.announced()
-    fewer = {api: versions for api, (versions, _) in FEWER_VERSIONS.items()}
-    assert served == {api: versions for api, versions in (announced | fewer).items() if versions}
+    assert both.ours.announced() == both.kafka.announced()
 
 
 def test_every_version_was_asked(both: Both) -> None:

@@ -26,7 +26,7 @@ class SimulatedFetcher(fetcher._FetcherThread):
     """Fetches from one leader when ``act`` is called. It is never started as a thread."""
 
     def __init__(self, broker: SimulatedBroker, leader: int) -> None:
-        super().__init__(broker.id, leader, lambda _: None, broker.truncate, SETTINGS)
+        super().__init__(broker.id, leader, 0, lambda _: None, broker.truncate, SETTINGS)
         self._broker = broker
         self._asked: dict[Any, Any] | None = None
         self._resume_ms = 0

@@ -9,6 +9,7 @@ from ctrlchan.broker.config.group_config import GroupConfig
 from ctrlchan.broker.config.log_manager_settings import LogManagerSettings
 from ctrlchan.broker.config.parts import (
     FetcherSettings,
+    LogDirMoveSettings,
     NewTopicSettings,
     PeerSettings,
     QuotaSettings,
@@ -31,6 +32,7 @@ class BrokerSettings(NamedTuple):
     replicas: ReplicaSettings
     fetchers: FetcherSettings
     peers: PeerSettings
+    log_dir_moves: LogDirMoveSettings
     groups: GroupConfig
     transactions: TransactionConfig
     requests: RequestSettings
@@ -48,6 +50,7 @@ class BrokerSettings(NamedTuple):
             replicas=ReplicaSettings.of(configs),
             fetchers=FetcherSettings.of(configs),
             peers=PeerSettings.of(configs),
+            log_dir_moves=LogDirMoveSettings.of(configs),
             groups=GroupConfig.of(configs),
             transactions=TransactionConfig.of(configs),
             requests=RequestSettings.of(configs),

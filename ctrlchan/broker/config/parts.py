@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Final, Self
 
 from ctrlchan.config import table
 from ctrlchan.config.dynamic import listener_of
@@ -17,6 +17,7 @@ from ctrlchan.server.socket_server import ListenerLimits, SocketServerSettings
 
 __all__ = [
     "FetcherSettings",
+    "LogDirMoveSettings",
     "NewTopicSettings",
     "PeerSettings",
     "QuotaSettings",
@@ -33,7 +34,7 @@ _HOST: Final = re.compile(r"[0-9a-zA-Z\-%._:]*")
 
 @dataclass(frozen=True, slots=True)
 class FetcherSettings(TypedSettings):
-    """How a follower fetches."""
+    """How a follower fetches. ``threads``: for each leader."""
 
     max_wait_ms: int = value_of(table.REPLICA_FETCH_WAIT_MAX_MS)
     min_bytes: int = value_of(table.REPLICA_FETCH_MIN_BYTES)
@@ -45,6 +46,7 @@ class FetcherSettings(TypedSettings):
     receive_buffer: int = value_of(table.REPLICA_SOCKET_RECEIVE_BUFFER_BYTES)
     setup_ms: int = value_of(table.SOCKET_CONNECTION_SETUP_TIMEOUT_MS)
     setup_max_ms: int = value_of(table.SOCKET_CONNECTION_SETUP_TIMEOUT_MAX_MS)
+    threads: int = value_of(table.NUM_REPLICA_FETCHERS, lambda number: max(1, number))
 
     def __post_init__(self) -> None:
         if self.max_wait_ms > self.socket_timeout_ms:
@@ -56,6 +58,22 @@ class FetcherSettings(TypedSettings):
     def setup_time(self) -> SetupTime:
         """Return the times for the connections to one leader."""
         return SetupTime(self.setup_ms / 1000, self.setup_max_ms / 1000)
+
+
+@dataclass(frozen=True, slots=True)
+class LogDirMoveSettings(TypedSettings):
+    """How replicas are moved to other log directories. ``threads``: 0 for one for each directory."""
+
+    partition_max_bytes: int = value_of(table.REPLICA_FETCH_MAX_BYTES)
+    backoff_ms: int = value_of(table.REPLICA_FETCH_BACKOFF_MS)
+    threads: int = 0
+
+    @classmethod
+    def of(cls, configs: Mapping[str, str]) -> Self:
+        settings, threads = cls().with_configs(configs), table.NUM_REPLICA_ALTER_LOG_DIRS_THREADS
+        if threads.name not in configs:
+            return settings
+        return replace(settings, threads=threads.parse(configs[threads.name]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +126,8 @@ class QuotaSettings(TypedSettings):
     mutation_window_seconds: int = value_of(table.CONTROLLER_QUOTA_WINDOW_SIZE_SECONDS)
     replication_samples: int = value_of(table.REPLICATION_QUOTA_WINDOW_NUM)
     replication_window_seconds: int = value_of(table.REPLICATION_QUOTA_WINDOW_SIZE_SECONDS)
+    log_dirs_samples: int = value_of(table.ALTER_LOG_DIRS_REPLICATION_QUOTA_WINDOW_NUM)
+    log_dirs_window_seconds: int = value_of(table.ALTER_LOG_DIRS_REPLICATION_QUOTA_WINDOW_SIZE_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)

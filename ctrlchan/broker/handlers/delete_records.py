@@ -90,7 +90,13 @@ class _Deletion:
                 offset = log.high_watermark
             if offset < 0:
                 raise KafkaError(KioError.offset_out_of_range)
-            log.increment_start_offset(offset)
+            try:
+                log.increment_start_offset(offset)
+            except KafkaError:
+                if partition.log in (log, None):
+                    raise
+                # The replica has moved to another log directory meanwhile.
+                partition.log.increment_start_offset(offset)
             self._results[key] = partition.low_watermark, ErrorCode.NONE
             if partition.low_watermark < offset:
                 self._waiting[key] = partition, offset

@@ -18,6 +18,8 @@ cdef class Log:
     # The errno or result that took the log offline, 0 while it is online
     cdef int failure
     cdef bint closed_
+    # Another log has taken its place (``Partition.replace_log``): it can be read, and does not change.
+    cdef bint is_replaced
     # When the log was flushed last
     cdef int64_t flushed_ms
     # A threading.RLock. Guards ``deleted``, and changes of Python code from their first step to the last; taken first.
@@ -28,10 +30,16 @@ cdef class Log:
     cdef readonly object config
 
     cdef int lock_online(self) noexcept nogil
+    cdef int lock_writable(self) noexcept nogil
     cdef int check(self, int result) except -1
     cdef int fail(self, int result) noexcept nogil
     cdef int64_t set_high_watermark(self, int64_t offset) noexcept nogil
     cdef int64_t find_stable_offset(self) noexcept nogil
+    cdef bint retire(self, int64_t end_offset) noexcept nogil
+    cdef void unretire(self) noexcept nogil
+    cdef int succeed(self, Log other, int32_t leader_epoch) noexcept nogil
+    cdef int move_folder(self, const char* path, bint* is_moved) noexcept nogil
+    cdef use_folder(self, folder)
     cdef int begin_epoch(self, int32_t epoch, int64_t* start_offset) noexcept nogil
     cdef int find_end_of_epoch(self, int32_t epoch, int32_t* found_epoch, int64_t* end_offset) noexcept nogil
     cdef int append_leader(

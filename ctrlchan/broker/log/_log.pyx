@@ -133,10 +133,16 @@ cdef class Log:
         lock(&self.mutex)
         return OFFLINE if self.closed_ or self.failure else DONE
 
+    cdef int lock_writable(self) noexcept nogil:
+        """As ``lock_online``; OFFLINE also where another log has taken the place of this one."""
+        cdef int result = self.lock_online()
+        return OFFLINE if self.is_replaced else result
+
     cdef int check(self, int result) except -1:
         """Raise KafkaError for a result that is an error."""
         if result == OFFLINE:
-            raise KafkaError(KAFKA_STORAGE_ERROR, f"{self.folder}: {'closed' if self.closed_ else why(self.failure)}")
+            reason = "closed" if self.closed_ else "replaced by another log" if self.is_replaced else why(self.failure)
+            raise KafkaError(KAFKA_STORAGE_ERROR, f"{self.folder}: {reason}")
         if result != DONE:
             self.fail(result)
         return check_result(result, self.folder)
@@ -222,7 +228,7 @@ cdef class Log:
         cdef int result
         cdef bint is_raised = False
         with nogil:
-            result = self.lock_online()
+            result = self.lock_writable()
             if result == DONE:
                 high_watermark = self.local.high_watermark
                 is_raised = self.local.start_offset < offset <= high_watermark
@@ -368,7 +374,7 @@ cdef class Log:
         UNKNOWN_SERVER_ERROR: they begin below the log's end (UnexpectedAppendOffsetException).
         """
         cdef int error = NONE
-        cdef int result = self.lock_online()
+        cdef int result = self.lock_writable()
         if result == DONE and appended.first_offset < self.local.end_offset:
             error = UNKNOWN_SERVER_ERROR
         elif result == DONE and appended.size > self.local.segments.settings.segment_bytes:
@@ -567,7 +573,7 @@ cdef class Log:
             raise ValueError(f"cannot truncate to the negative offset {offset}")
         with self.changing:
             with nogil:
-                result = self.lock_online()
+                result = self.lock_writable()
                 start_offset = min(self.local.start_offset, offset)
                 if result == DONE:
                     is_needed = offset < self.local.end_offset
@@ -587,7 +593,7 @@ cdef class Log:
             if data is not None:
                 snapshot = data
             with nogil:
-                result = self.lock_online()
+                result = self.lock_writable()
                 if result == DONE:
                     result = self.local.truncate(offset, <const uint8_t*>snapshot, snapshot_offset, now, &removed)
                 unlock(&self.mutex)
@@ -603,7 +609,7 @@ cdef class Log:
         with self.changing:
             remove_snapshots(self.folder, snapshot_offsets(self.folder))
             with nogil:
-                result = self.lock_online()
+                result = self.lock_writable()
                 if result == DONE:
                     result = self.local.begin_again(offset, start, now, &removed)
                     if result != DONE:
@@ -803,22 +809,64 @@ cdef class Log:
             encoded = os.fsencode(folder)
             path = encoded
             with nogil:
-                result = self.lock_online()
-                if result == DONE:
-                    result = self.local.epochs.save()
-                if result == DONE:
-                    result = rename_path(self.local.segments.folder, path)
-                    is_renamed = result == DONE
-                if is_renamed:
-                    result = self.local.segments.set_folder(path)
-                if is_renamed and result == DONE:
-                    result = self.local.epochs.move(path)
-                unlock(&self.mutex)
+                result = self.move_folder(path, &is_renamed)
             if is_renamed:
-                self.folder = folder
-                self.deleted.move(folder)
+                self.use_folder(folder)
             self.check(result)
             flush_folder(folder.parent)
+
+    cdef int move_folder(self, const char* path, bint* is_moved) noexcept nogil:
+        """Rename the folder. Returns a result. The caller holds ``changing``, and calls ``use_folder`` if it is moved."""
+        cdef int result = self.lock_online()
+        is_moved[0] = False
+        if result == DONE:
+            result = self.local.epochs.save()
+        if result == DONE:
+            result = rename_path(self.local.segments.folder, path)
+            is_moved[0] = result == DONE
+        if is_moved[0]:
+            result = self.local.segments.set_folder(path)
+        if is_moved[0] and result == DONE:
+            result = self.local.epochs.move(path)
+        unlock(&self.mutex)
+        return result
+
+    cdef use_folder(self, folder):
+        """Note the name that the folder has got."""
+        self.folder = folder
+        self.deleted.move(folder)
+
+    # -- a log that takes the place of another one
+
+    cdef bint retire(self, int64_t end_offset) noexcept nogil:
+        """Let nothing change the log any more if it ends at this offset. Return whether it does."""
+        cdef bint is_retired
+        is_retired = self.lock_writable() == DONE and self.local.end_offset == end_offset
+        if is_retired:
+            self.is_replaced = True
+        unlock(&self.mutex)
+        return is_retired
+
+    cdef void unretire(self) noexcept nogil:
+        lock(&self.mutex)
+        self.is_replaced = False
+        unlock(&self.mutex)
+
+    cdef int succeed(self, Log other, int32_t leader_epoch) noexcept nogil:
+        """Take the offsets of a log that is retired, and the epoch in which this broker leads, -1: it does not lead.
+
+        Returns a result. A leader's epoch without records is in no batch.
+        """
+        cdef int64_t begins
+        cdef int result = DONE
+        self.set_high_watermark(other.local.high_watermark)
+        lock(&self.mutex)
+        if self.local.start_offset < other.local.start_offset <= self.local.high_watermark:
+            self.local.raise_start(other.local.start_offset)
+        unlock(&self.mutex)
+        if leader_epoch >= 0:
+            result = self.begin_epoch(leader_epoch, &begins)
+        return result
 
     def delete(self):
         """Close the log and delete its folder."""

@@ -15,12 +15,11 @@ from typing import Final, NamedTuple
 from ctrlchan.broker.log import checkpoints, names
 from ctrlchan.broker.log._log import Log
 from ctrlchan.broker.log.checkpoints import MetaProperties
-from ctrlchan.broker.log.dump import batches_of
 from ctrlchan.broker.log.lock_file import DirectoryLock, RefusedError
 from ctrlchan.errors import LogDirectoryError
 from ctrlchan.text import quoted
 
-__all__ = ["Folders", "FutureReplica", "LogDirectory", "Place", "read_identity"]
+__all__ = ["Folders", "LogDirectory", "Place", "read_identity"]
 
 logger: Final = logging.getLogger(__name__)
 
@@ -35,37 +34,12 @@ _CHECKPOINTS: Final = (
 class Folders(NamedTuple):
     """What a log directory holds: replicas by (topic, partition), and folders that wait for deletion.
 
-    ``future``: replicas that Kafka was moving to this directory.
+    ``future``: replicas that were being moved to this directory.
     """
 
     replicas: dict[tuple[str, int], Path]
     deleted: list[Path]
     future: list[tuple[tuple[str, int], Path]]
-
-
-class FutureReplica(NamedTuple):
-    """The folder of a replica that Kafka was moving to this directory. Nothing changes it.
-
-    ``size``: bytes of its segments. ``end_offset``: behind its last whole batch.
-    """
-
-    directory: LogDirectory
-    path: Path
-    size: int
-    end_offset: int
-
-    @classmethod
-    def read(cls, directory: LogDirectory, path: Path) -> FutureReplica:
-        """Read the segments in a folder. Raises OSError."""
-        segments = sorted(file for file in path.iterdir() if file.suffix == names.LOG_SUFFIX)
-        size = sum(file.stat().st_size for file in segments)
-        end = 0
-        for file in segments[-1:]:
-            end = names.offset_of(file.name) or 0
-            for _, header, _ in batches_of(file):
-                if header is not None:
-                    end = header.base_offset + header.last_offset_delta + 1
-        return cls(directory, path, size, end)
 
 
 class LogDirectory:
@@ -149,9 +123,9 @@ class LogDirectory:
                 continue
             if suffix == names.DELETE_SUFFIX:
                 found.deleted.append(path)
+            elif suffix == names.FUTURE_SUFFIX:
+                found.future.append(((topic, partition), path))
             elif suffix:
-                if suffix == names.FUTURE_SUFFIX:
-                    found.future.append(((topic, partition), path))
                 logger.warning("%s: a replica that is %s and not loaded", path, suffix[1:])
             elif path.name != names.folder_name(topic, partition):
                 # orders-007 would be orders-7 a second time.

@@ -27,8 +27,9 @@ class LogCleaner:
     """Compacts the logs whose cleanup.policy says so, the one with the largest dirty part first.
 
     ``places``: returns all logs. ``io``: takes a directory offline when the disk fails. ``settings``: of the
-    map of keys, the bytes that are read at once, and the rate. A log with a damaged segment is left alone
-    until the broker starts again, as by Kafka.
+    map of keys, the bytes that are read at once, and the rate. ``is_moving``: whether a log is copied to
+    another directory, and not cleaned meanwhile. A log with a damaged segment is left alone until the broker
+    starts again, as by Kafka.
     """
 
     def __init__(
@@ -36,9 +37,11 @@ class LogCleaner:
         places: Callable[[], Mapping[Replica, Place]],
         io: Callable[[LogDirectory, str], AbstractContextManager[None]],
         settings: LogManagerSettings,
+        is_moving: Callable[[Replica], bool] = lambda _key: False,
     ) -> None:
         self._places = places
         self._io = io
+        self._is_moving = is_moving
         self._settings = settings
         self._throttle = Throttle(settings.cleaner_max_bytes_per_second)
         self._is_stopped = False
@@ -85,10 +88,15 @@ class LogCleaner:
 
     def _begin(self, key: Replica) -> bool:
         with self._lock:
-            if key in self._running or key in self._damaged:
+            if key in self._running or key in self._damaged or self._is_moving(key):
                 return False
             self._running.add(key)
             return True
+
+    def is_cleaning(self, key: Replica) -> bool:
+        """Return whether a log is being cleaned."""
+        with self._lock:
+            return key in self._running
 
     def _end(self, key: Replica) -> None:
         with self._lock:
@@ -138,7 +146,7 @@ class LogCleaner:
                     read_bytes=settings.cleaner_buffer_bytes // settings.cleaner_threads // 2,
                     throttle=self._throttle,
                     now_ms=time.time_ns() // 1_000_000,
-                    is_stopped=lambda: self._is_stopped,
+                    is_stopped=lambda: self._is_stopped or self._is_moving(key),
                 )
                 if end <= dirty.first_dirty:
                     raise LogDirectoryError(

@@ -12,7 +12,7 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -30,10 +30,11 @@ from ctrlchan.broker.log._log import (
     Log,
 )
 from ctrlchan.broker.log.background import Scheduler
-from ctrlchan.broker.log.directory import FutureReplica, LogDirectory, Place, read_identity
+from ctrlchan.broker.log.directory import LogDirectory, Place, read_identity
 from ctrlchan.broker.log.lock_file import RefusedError
 from ctrlchan.broker.log.log_cleaner import LogCleaner
 from ctrlchan.errors import ConfigError, ErrorCode, KafkaError, LogDirectoryError
+from ctrlchan.text import quoted
 from ctrlchan.topic_names import ZERO_ID, id_to_text, why_invalid
 
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ _CLEANER_PAUSE_SECONDS: Final = 0.01
 #: Threads that close the logs of one directory: each waits for the disk.
 _CLOSING_THREADS: Final = 8
 _STRIPES: Final = 16
+#: Replicas that are not here yet, for which a log directory is remembered.
+_MOST_WANTED: Final = 100_000
 #: DescribeLogDirsResponse.INVALID_OFFSET_LAG
 _NO_LAG: Final = -1
 
@@ -57,7 +60,7 @@ _NO_LAG: Final = -1
 class ReplicaSize(NamedTuple):
     """The size of a replica on disk, and how far its end is behind the high watermark.
 
-    ``is_future``: Kafka was moving it to this directory; its end is behind that of the replica, or -1.
+    ``is_future``: it is being moved to this directory; its end is behind that of the replica, or -1.
     """
 
     topic: str
@@ -115,6 +118,7 @@ class LogManager:
             self._all_places,
             self._io,
             self.settings,
+            lambda key: key in self._future,
         )
         #: Locks for creating and deleting replicas; several replicas share one. Taken before ``_lock``.
         self._stripes = [threading.RLock() for _ in range(_STRIPES)]
@@ -124,8 +128,10 @@ class LogManager:
         self._topic_ids: dict[tuple[str, int], bytes] = {}
         #: Due time and folder of each replica that waits for its deletion.
         self._deleted: list[tuple[int, LogDirectory, Path]] = []
-        #: Replicas that Kafka was moving to another directory. They wait for Kafka, or go with their replica.
-        self._future: dict[tuple[str, int], FutureReplica] = {}
+        #: Logs that are to take the place of a replica's log in another directory (KIP-113).
+        self._future: dict[tuple[str, int], Place] = {}
+        #: Where replicas shall be made that are not here yet.
+        self._wanted_dirs: dict[tuple[str, int], LogDirectory] = {}
 
     # -- start and stop
 
@@ -167,18 +173,17 @@ class LogManager:
                     folders = directory.begin_loading()
                     due = _now_ms() + self.defaults.file_delete_delay_ms
                     self._deleted += [(due, directory, path) for path in folders.deleted]
-                    for key, path in folders.future:
-                        self._future[key] = FutureReplica.read(directory, path)
-                    self._log_beginning(directory, len(folders.replicas))
+                    number = len(folders.replicas) + len(folders.future)
+                    self._log_beginning(directory, number)
                     pool = ThreadPoolExecutor(
                         self.settings.recovery_threads_per_dir,
                         thread_name_prefix=f"log-recovery-{directory.path}",
                     )
                     pools.append(pool)
-                    count = _Count(len(folders.replicas))
+                    count = _Count(number)
                     jobs += [
                         pool.submit(self._load_log, directory, key, path, topic_configs, count)
-                        for key, path in folders.replicas.items()
+                        for key, path in (*folders.replicas.items(), *folders.future)
                     ]
             for job in jobs:
                 job.result()
@@ -220,8 +225,10 @@ class LogManager:
                 producer_expiration_ms=self.settings.producer_expiration_ms,
             )
             log.update_high_watermark(offset_of(checkpoints.HIGH_WATERMARK_CHECKPOINT))
+            is_future = path.name.endswith(names.FUTURE_SUFFIX)
+            places = self._future if is_future else self._places
             with self._lock:
-                other = self._places.get(key)
+                other = places.get(key)
                 if other is not None:
                     log.close_files()
                     raise RefusedError(
@@ -231,8 +238,8 @@ class LogManager:
                 if directory.failure is not None:
                     log.close_files()
                     return
-                self._places[key] = Place(log, directory)
-                if topic_id is not None:
+                places[key] = Place(log, directory)
+                if topic_id is not None and not is_future:
                     self._topic_ids[key] = topic_id
             if self._progress is not None:
                 self._progress(directory.path, count.add(), count.of, path.name)
@@ -287,7 +294,7 @@ class LogManager:
         before, self.settings = self.settings, settings
         scheduler = self._scheduler
         if settings.producer_expiration_ms != before.producer_expiration_ms:
-            for log in self.logs().values():
+            for log in (*self.logs().values(), *self.future_logs().values()):
                 log.set_producer_expiration(settings.producer_expiration_ms)
         if scheduler is None:
             return
@@ -328,9 +335,10 @@ class LogManager:
         """Close all files as they are and give the locks back: the logs need recovery afterwards."""
         self._stop_scheduler()
         with self._lock:
-            for place in self._places.values():
+            for place in (*self._places.values(), *self._future.values()):
                 place.log.close_files()
             self._places.clear()
+            self._future.clear()
             for directory in self._directories:
                 directory.close(clean=False)
 
@@ -373,11 +381,11 @@ class LogManager:
             self._take_offline(directory, f"{what}: {error}")
 
     def check_log(self, topic: str, partition: int) -> None:
-        """Take the directory of a replica offline if its log has failed."""
-        place = self._places.get((topic, partition))
-        if place is not None:
-            with self._io(place.directory, "cannot be written"):
-                _demand_online(place.log)
+        """Take a directory offline if the log of a replica in it, or its future log, has failed."""
+        for place in (self._places.get((topic, partition)), self._future.get((topic, partition))):
+            if place is not None:
+                with self._io(place.directory, "cannot be written"):
+                    _demand_online(place.log)
 
     def _take_offline(self, directory: LogDirectory, reason: str) -> None:
         """Close the logs of a directory that has failed; the first failure counts."""
@@ -389,6 +397,8 @@ class LogManager:
             for key in keys:
                 self._places.pop(key).log.close_files()
                 self._topic_ids.pop(key, None)
+            for key in [key for key, place in self._future.items() if place.directory is directory]:
+                self._future.pop(key).log.close_files()
             directory.close(clean=False)
         logger.error(
             "Log directory %s is offline, and %d replicas with it: %s", directory.path, len(keys), reason
@@ -455,7 +465,10 @@ class LogManager:
                 f"{name} may be in a log directory that is offline: {', '.join(map(str, self.offline_dirs))}",
             )
         with self._lock:
-            logs = dict.fromkeys(self._online(), 0)
+            wanted = self._wanted_dirs.get(key)
+            if wanted is not None and wanted.failure is not None:
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{name}: {wanted.path} is offline")
+            logs = dict.fromkeys(self._online() if wanted is None else [wanted], 0)
             if len(logs) > 1:
                 for place in self._places.values():
                     logs[place.directory] += 1
@@ -467,6 +480,7 @@ class LogManager:
                 with self._lock:
                     if directory.failure is None:
                         place = self._places[key] = Place(log, directory)
+                        self._wanted_dirs.pop(key, None)
                         # The settings may have changed since, when the log was not among all logs.
                         log.set_producer_expiration(self.settings.producer_expiration_ms)
                         logger.info("Created the log %s", log.folder)
@@ -492,23 +506,25 @@ class LogManager:
 
     def update_config(self, topic: str, config: LogConfig) -> None:
         """Give the logs of a topic new settings."""
-        for (name, _), log in self.logs().items():
+        for (name, _), log in (*self.logs().items(), *self.future_logs().items()):
             if name == topic:
                 log.update_config(config)
 
-    def truncate(self, offsets: Mapping[tuple[str, int], int]) -> None:
+    def truncate(self, offsets: Mapping[tuple[str, int], int], *, is_future: bool = False) -> None:
         """Remove the records at an offset and above from the log of each (topic, partition).
 
         The recovery points are written at once: what is appended afterwards is recovered after a crash. A
-        disk that fails takes its directory offline.
+        disk that fails takes its directory offline. ``is_future``: the logs that are to replace those.
         """
         changed = set()
         for key, offset in offsets.items():
-            place = self._places.get(key)
-            if place is not None:
-                with self._io(place.directory, f"{place.log.folder} cannot be truncated"):
-                    if place.log.truncate_to(offset):
-                        changed.add(place.directory)
+            # No log is replaced meanwhile.
+            with self._stripe(key):
+                place = (self._future if is_future else self._places).get(key)
+                if place is not None:
+                    with self._io(place.directory, f"{place.log.folder} cannot be truncated"):
+                        if place.log.truncate_to(offset):
+                            changed.add(place.directory)
         for directory in changed:
             self._write_recovery_points(directory)
 
@@ -522,40 +538,158 @@ class LogManager:
         changed, missing = set(), []
         for key in replicas:
             with self._stripe(key), self._lock:
+                if (future := self._future.pop(key, None)) is not None:
+                    changed.add(future.directory)
+                    self._rename(key, future, suffix)
                 place = self._places.pop(key, None)
                 if place is None:
                     missing.append(names.folder_name(*key))
                     continue
                 self._topic_ids.pop(key, None)
-                log, directory = place
-                changed.add(directory)
-                with self._io(directory, f"{log.folder} cannot be renamed"):
-                    log.rename(names.renamed_folder(*key, suffix))
-                    logger.info("Renamed to %s", log.folder)
-                    if not stray:
-                        due = _now_ms() + self.defaults.file_delete_delay_ms
-                        self._deleted.append((due, directory, log.folder))
-                log.close_files()
-                self._delete_future(key)
+                changed.add(place.directory)
+                self._rename(key, place, suffix)
         self._cleaner.forget(replicas)
-        for directory in changed:
-            with self._io(directory, "the cleaner's checkpoint cannot be written"):
-                self._cleaner.write_checkpoint(directory)
-            self._write_recovery_points(directory)
-            self._write_start_offsets(directory)
-            self._write_high_watermarks(directory)
+        self._write_checkpoints(changed)
         if missing and self.offline_dirs:
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR,
                 f"{', '.join(missing)} may be in a log directory that is offline",
             )
 
-    def _delete_future(self, key: tuple[str, int]) -> None:
-        if key in self._future:
-            directory, path, _, _ = self._future.pop(key)
-            with self._io(directory, f"{path} cannot be renamed"):
-                renamed = path.rename(path.with_name(names.renamed_folder(*key, names.DELETE_SUFFIX)))
-                self._deleted.append((_now_ms() + self.defaults.file_delete_delay_ms, directory, renamed))
+    def _rename(self, key: tuple[str, int], place: Place, suffix: str) -> None:
+        """Rename the folder of a log that is used no more, and close it. Requires ``_lock``."""
+        log, directory = place
+        with self._io(directory, f"{log.folder} cannot be renamed"):
+            log.rename(names.renamed_folder(*key, suffix))
+            logger.info("Renamed to %s", log.folder)
+            if suffix == names.DELETE_SUFFIX:
+                due = _now_ms() + self.defaults.file_delete_delay_ms
+                self._deleted.append((due, directory, log.folder))
+        log.close_files()
+
+    def _write_checkpoints(self, directories: Iterable[LogDirectory]) -> None:
+        """Write all checkpoints of directories in which there are other logs now."""
+        for directory in directories:
+            with self._io(directory, "the cleaner's checkpoint cannot be written"):
+                self._cleaner.write_checkpoint(directory)
+            self._write_recovery_points(directory)
+            self._write_start_offsets(directory)
+            self._write_high_watermarks(directory)
+
+    # -- moves to another log directory (KIP-113)
+
+    def check_dir(self, path: str) -> None:
+        """Raise KafkaError for a path that is no log directory (LOG_DIR_NOT_FOUND), or is offline."""
+        if self._directory(path).failure is not None:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"log directory {path} is offline")
+
+    def want_dir(self, topic: str, partition: int, path: str) -> None:
+        """Have a replica made in a log directory if it is not here yet."""
+        directory, key = self._directory(path), (topic, partition)
+        with self._lock:
+            places = (self._places.get(key), self._future.get(key))
+            if all(place is None or place.directory is not directory for place in places):
+                if len(self._wanted_dirs) >= _MOST_WANTED:
+                    self._wanted_dirs.pop(next(iter(self._wanted_dirs)))
+                self._wanted_dirs[key] = directory
+
+    def _directory(self, path: str) -> LogDirectory:
+        for directory in self._directories:
+            if str(directory.path) == path:
+                return directory
+        raise KafkaError(ErrorCode.LOG_DIR_NOT_FOUND, f"{quoted(path)} is no log directory of this broker")
+
+    def future_log(self, topic: str, partition: int) -> Log | None:
+        """Return the log that is to take the place of a replica's, or None."""
+        place = self._future.get((topic, partition))
+        return None if place is None else place.log
+
+    def future_logs(self) -> dict[tuple[str, int], Log]:
+        """Return all logs that are to take the place of others, by (topic, partition)."""
+        with self._lock:
+            return {key: place.log for key, place in self._future.items()}
+
+    def create_future(self, topic: str, partition: int, path: str) -> bool:
+        """Make a log in another log directory, which is to take the place of a replica's.
+
+        Return False if the replica is in that directory, or there is such a log already. Raises KafkaError.
+        """
+        key, directory = (topic, partition), self._directory(path)
+        with self._stripe(key):
+            place, future = self._places.get(key), self._future.get(key)
+            if place is None:
+                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic}-{partition} has no log")
+            if place.directory is directory or future is not None:
+                with self._lock:
+                    self._wanted_dirs.pop(key, None)
+                return False
+            if self.offline_dirs:
+                # The log may be in one of them already.
+                raise KafkaError(
+                    ErrorCode.KAFKA_STORAGE_ERROR,
+                    f"{topic}-{partition} cannot be moved: log directories are offline: "
+                    + ", ".join(map(str, self.offline_dirs)),
+                )
+            name = names.renamed_folder(*key, names.FUTURE_SUFFIX)
+            with self._io(directory, f"{name} cannot be created"):
+                log = Log(
+                    directory.path / name,
+                    place.log.config,
+                    producer_expiration_ms=self.settings.producer_expiration_ms,
+                )
+                # Its first record is that of the replica.
+                log.truncate_fully(place.log.start_offset)
+                if (topic_id := self._topic_ids.get(key)) is not None:
+                    checkpoints.write_topic_id(log.folder, topic_id)
+                with self._lock:
+                    if directory.failure is None:
+                        self._future[key] = Place(log, directory)
+                        self._wanted_dirs.pop(key, None)
+                        logger.info("Created the log %s: %s is moved there", log.folder, place.log.folder)
+                        return True
+                log.close_files()
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"log directory {path} is offline")
+
+    def delete_future(self, topic: str, partition: int) -> None:
+        """Delete the log that is to take the place of a replica's, if there is one."""
+        key = topic, partition
+        with self._stripe(key), self._lock:
+            future = self._future.pop(key, None)
+            if future is not None:
+                self._rename(key, future, names.DELETE_SUFFIX)
+        if future is not None:
+            self._write_checkpoints([future.directory])
+
+    def replace_log(self, topic: str, partition: int, use: Callable[[Log, str], bool]) -> bool:
+        """Let the log in the other directory take the place of a replica's; return whether it does.
+
+        ``use(log, name)``: gives the partition the log, whose folder gets this name, if both have the same
+        end; returns whether it does. The former log is deleted after file.delete.delay.ms. A disk that fails
+        takes its directory offline.
+        """
+        key = topic, partition
+        is_used = False
+        with self._stripe(key):
+            with self._lock:
+                place, future = self._places.get(key), self._future.get(key)
+                if place is None or future is None or self._cleaner.is_cleaning(key):
+                    return False
+                with self._io(future.directory, f"{future.log.folder} cannot be renamed"):
+                    is_used = use(future.log, names.folder_name(*key))
+                if not is_used:
+                    return False
+                self._places[key] = self._future.pop(key)
+            logger.info("Moved %s to %s", place.log.folder, future.log.folder)
+            with self._io(future.directory, f"{future.log.folder} cannot be flushed"):
+                # What was flushed in the former log is flushed in this one, too, before that is deleted.
+                checkpoints.flush_folder(future.directory.path)
+                future.log.flush()
+                with self._lock:
+                    self._rename(key, place, names.DELETE_SUFFIX)
+        # What was clean when it was copied is not known.
+        self._cleaner.forget([key])
+        self._write_checkpoints([future.directory, place.directory])
+        return True
 
     def folder_sizes(self) -> list[LogDirSizes]:
         """Return the sizes in each log directory (DescribeLogDirs)."""
@@ -565,23 +699,21 @@ class LogManager:
             with self._io(directory, "cannot be read"):
                 if directory.failure is None:
                     total, _, usable = shutil.disk_usage(directory.path)
-                    for key, log in self._logs_in(directory).items():
-                        lag = max(log.high_watermark - log.end_offset, 0)
-                        replicas.append(ReplicaSize(*key, log.size, lag))
-                    replicas += self._future_sizes(directory)
+                    replicas = self._sizes_in(directory)
             if directory.failure is not None:
                 replicas, total, usable = [], -1, -1
             found.append(LogDirSizes(directory.path, directory.failure, total, usable, replicas))
         return found
 
-    def _future_sizes(self, directory: LogDirectory) -> list[ReplicaSize]:
+    def _sizes_in(self, directory: LogDirectory) -> list[ReplicaSize]:
         with self._lock:
-            futures = [(*key, one) for key, one in self._future.items() if one.directory is directory]
-        found = []
-        for topic, partition, future in futures:
-            log = self.log(topic, partition)
-            lag = _NO_LAG if log is None else log.end_offset - future.end_offset
-            found.append(ReplicaSize(topic, partition, future.size, lag, is_future=True))
+            own = [(key, one.log) for key, one in self._places.items() if one.directory is directory]
+            future = [(key, one.log) for key, one in self._future.items() if one.directory is directory]
+        found = [ReplicaSize(*key, log.size, max(log.high_watermark - log.end_offset, 0)) for key, log in own]
+        for key, log in future:
+            moved = self.log(*key)
+            lag = _NO_LAG if moved is None else moved.end_offset - log.end_offset
+            found.append(ReplicaSize(*key, log.size, lag, is_future=True))
         return found
 
     def _all_places(self) -> dict[tuple[str, int], Place]:
@@ -589,8 +721,10 @@ class LogManager:
             return dict(self._places)
 
     def _logs_in(self, directory: LogDirectory) -> dict[tuple[str, int], Log]:
+        """Return the logs in a directory, those included that are to take the place of others elsewhere."""
         with self._lock:
-            return {key: place.log for key, place in self._places.items() if place.directory is directory}
+            places = (*self._places.items(), *self._future.items())
+            return {key: place.log for key, place in places if place.directory is directory}
 
     # -- background work, each for one directory
 

@@ -64,7 +64,7 @@ def collect(server: BrokerServer) -> Iterator[Metric]:
     )
     for direction, quota in server.core.replication_quotas._asdict().items():
         yield gauge(
-            f"{_SERVER}{direction}replication_byte_rate",
-            f"Bytes of throttled replicas in a second, as {direction}",
+            f"{_SERVER}{direction.replace('_', '')}replication_byte_rate",
+            f"Bytes of throttled replicas in a second: {direction.replace('_', ' ')}",
             quota.byte_rate,
         )

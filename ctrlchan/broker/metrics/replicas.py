@@ -1,6 +1,6 @@
 """Metrics of the ReplicaManager: partitions, and how many of them have too few replicas in sync.
 
-Source: ``ReplicaManager``, ``Partition`` (Kafka 3.9).
+Source: ``ReplicaManager``, ``Partition``, ``ReplicaAlterLogDirsManager`` (Kafka 3.9).
 """
 
 from __future__ import annotations
@@ -49,6 +49,11 @@ def collect(server: BrokerServer) -> Iterator[Metric]:
         ),
     ):
         yield gauge(f"{_SERVER}replicamanager_{name}", text, value)
+    yield gauge(
+        f"{_SERVER}replicaalterlogdirsmanager_maxlag",
+        "The most records that a replica has to get yet in its new log directory",
+        server.core.replica_manager.moves.largest_lag(),
+    )
     readers: tuple[tuple[str, str, Callable[[Any], int]], ...] = (
         ("replicascount", "Replicas of a led partition", lambda one: len(one.replicas)),
         ("insyncreplicascount", "Replicas in sync", lambda one: len(one.isr)),

@@ -4,6 +4,7 @@
 from libc.stdint cimport int32_t, int64_t
 
 from ctrlchan.broker.log._batches cimport Rules
+from ctrlchan.broker.log._log cimport Log
 from ctrlchan.broker.replica._partition_state cimport Follower, PartitionState
 
 
@@ -64,6 +65,13 @@ cdef void refuse_isr(PartitionState* partition, int32_t leader_epoch, int32_t pa
 cdef int larger_isr(PartitionState* partition, Wish* wish) noexcept nogil
 cdef int smaller_isr(PartitionState* partition, Wish* wish, int64_t now_ms) noexcept nogil
 
+# Use the log of another folder in place of the partition's if both have the same end; rename its folder to ``path``. Return
+# a result of ``_parts``. ``former``: the log that was used before; NULL if it still is. ``is_moved``: the folder has the new
+# name. The caller has given ``log`` a reference for the partition.
+cdef int replace_log(
+    PartitionState* partition, Log log, const char* path, void** former, bint* is_moved
+) noexcept nogil
+cdef void set_future_start(PartitionState* partition, int64_t offset) noexcept nogil
 cdef int64_t low_watermark(PartitionState* partition) noexcept nogil
 # Move the high watermark of a follower to the leader's, and wake the requests that read from the follower.
 cdef void follow_watermark(PartitionState* partition, int64_t offset) noexcept nogil

@@ -7,6 +7,7 @@ from ctrlchan._c.locks cimport require
 from ctrlchan.broker.log._log cimport Log
 from ctrlchan.broker.log._parts cimport DONE
 from ctrlchan.broker.replica._partition_state cimport (
+    TELL_LOW_WATERMARK,
     Follower,
     PartitionState,
     advance,
@@ -14,12 +15,14 @@ from ctrlchan.broker.replica._partition_state cimport (
     is_caught_up,
     is_live,
     lock_partition,
+    raise_event,
     unlock_partition,
     wake,
 )
 
 cdef enum:
     NO_OFFSET = -1
+    NO_EPOCH = -1
 
 
 cdef bint contains(const Ids* ids, int32_t broker_id) noexcept nogil:
@@ -121,6 +124,40 @@ cdef void set_settings(PartitionState* p, const TopicSettings* settings, int64_t
     unlock_partition(p)
 
 
+# -- the log
+
+
+cdef int replace_log(
+    PartitionState* p, Log log, const char* path, void** former, bint* is_moved
+) noexcept nogil:
+    """Source: Partition.maybeReplaceCurrentWithFutureReplica.
+
+    Leaders append with the partition's mutex held, followers cannot append to a log that is retired.
+    """
+    cdef int result = DONE
+    former[0], is_moved[0] = NULL, False
+    lock_partition(p)
+    if p.log != NULL and p.log != <void*>log and (<Log>p.log).retire(log.local.end_offset):
+        result = log.succeed(<Log>p.log, p.leader_epoch if p.is_leader else NO_EPOCH)
+        if result == DONE:
+            result = log.move_folder(path, is_moved)
+        if is_moved[0]:
+            former[0], p.log = p.log, <void*>log
+        else:
+            (<Log>p.log).unretire()
+    unlock_partition(p)
+    return result
+
+
+cdef void set_future_start(PartitionState* p, int64_t offset) noexcept nogil:
+    lock_partition(p)
+    if p.future_start_offset != offset:
+        p.future_start_offset = offset
+        if p.tells_low_watermark:
+            raise_event(p, TELL_LOW_WATERMARK)
+    unlock_partition(p)
+
+
 # -- the ISR
 
 
@@ -205,7 +242,7 @@ cdef int smaller_isr(PartitionState* p, Wish* wish, int64_t now_ms) noexcept nog
 
 
 cdef int64_t low_watermark(PartitionState* p) noexcept nogil:
-    """Return the least start offset of the leader's log and of those of the live followers; -1: not known, or no leader."""
+    """Return the least start offset of the leader's logs and of those of the live followers; -1: not known, or no leader."""
     cdef int64_t offset = NO_OFFSET
     cdef int32_t i
     lock_partition(p)
@@ -214,6 +251,8 @@ cdef int64_t low_watermark(PartitionState* p) noexcept nogil:
         for i in range(p.follower_count):
             if is_live(p.table, p.followers[i].broker_id):
                 offset = min(offset, p.followers[i].start_offset)
+        if p.future_start_offset != NO_OFFSET:
+            offset = min(offset, p.future_start_offset)
     unlock_partition(p)
     return offset
 

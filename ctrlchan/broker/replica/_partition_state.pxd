@@ -98,6 +98,8 @@ cdef struct PartitionState:
     Watcher* watchers
     # The least offset that an append from Python waits for
     int64_t wanted_watermark
+    # The start of the log in another log directory that is to take the place of this one; -1: there is none
+    int64_t future_start_offset
     # The partition has listeners to the low watermark
     bint tells_low_watermark
     # Counters: appended records, their bytes, appends that failed
@@ -247,5 +249,7 @@ cdef Follower* follower_of(PartitionState* partition, int32_t broker_id) noexcep
 cdef bint is_caught_up(
     const Follower* follower, int64_t leader_end_offset, int64_t now_ms, int64_t max_lag_ms
 ) noexcept nogil
+# Have the thread of the table do something for the partition. The mutex may be held.
+cdef void raise_event(PartitionState* partition, int events) noexcept nogil
 cdef void advance(PartitionState* partition, bint appended, int64_t now_ms) noexcept nogil
 cdef void wake(PartitionState* partition, bint everybody, bint appended, int64_t high_watermark) noexcept nogil

@@ -46,6 +46,7 @@ from ctrlchan.broker.log._batches cimport (
     Rules,
 )
 from ctrlchan.broker.log._log cimport Log
+from ctrlchan.broker.log._parts cimport DONE
 from ctrlchan.broker.log._producers cimport NO_GUARD
 from ctrlchan.broker.replica._partition_roles cimport (
     Ids,
@@ -58,7 +59,9 @@ from ctrlchan.broker.replica._partition_roles cimport (
     larger_isr,
     low_watermark,
     refuse_isr,
+    replace_log,
     resign,
+    set_future_start,
     set_settings,
     smaller_isr,
 )
@@ -95,6 +98,7 @@ from ctrlchan.broker.replica._partition_state cimport (
 
 import heapq
 import logging
+import os
 import threading
 from collections import namedtuple
 from concurrent.futures import Future
@@ -384,6 +388,7 @@ cdef void open_state(Partition partition, Table* table, bint is_internal) noexce
     p.min_insync_replicas = 1
     p.leader = p.leader_epoch = p.partition_epoch = NO_LEADER
     p.wanted_watermark = NEVER
+    p.future_start_offset = NO_OFFSET
 
 
 # An append that waits for followers, as ``look_at_waiting`` sees it.
@@ -761,6 +766,44 @@ cdef class Partition:
                 resign(&self.state, &role)
         finally:
             free_role(&role)
+
+    def replace_log(self, Log log not None, str name not None):
+        """Use a log of another log directory if it has the same end as the partition's; return whether it is used now.
+
+        Its folder gets the name ``name``; the caller flushes that of the log directory. The log takes the high watermark,
+        and the former log changes no more. Raises KafkaError where the folder cannot be renamed.
+        """
+        cdef bytes encoded
+        cdef const char* path
+        cdef void* former
+        cdef bint is_moved
+        cdef int result
+        with log.changing:
+            folder = log.folder.with_name(name)
+            encoded = os.fsencode(folder)
+            path = encoded
+            # For the partition.
+            Py_INCREF(log)
+            with nogil:
+                result = replace_log(&self.state, log, path, &former, &is_moved)
+            if former == NULL:
+                Py_DECREF(log)
+            else:
+                release_log(former)
+            if is_moved:
+                log.use_folder(folder)
+            if former == NULL:
+                log.check(result)
+            elif result != DONE:
+                # Its log directory goes offline, and the partition with it.
+                log.fail(result)
+        return former != NULL
+
+    def set_future_start(self, offset):
+        """Note where the log begins that is to take the place of this one; None: there is none."""
+        cdef int64_t start = NO_OFFSET if offset is None else offset
+        with nogil:
+            set_future_start(&self.state, start)
 
     def update_config(self, config):
         """Take new settings of the topic, a LogConfig."""

@@ -1,8 +1,8 @@
 """ReplicaFetchers: copies the records of the partitions that other brokers lead.
 
-One thread for each leader sends Fetch requests for all partitions that are followed there. A log that has
-other records than its leader's is truncated where the answer says so (KIP-595); a log that the leader has
-nothing for begins anew.
+For each leader there are ``num.replica.fetchers`` threads, each with a part of the partitions that are
+followed there, for which it sends Fetch requests. A log that has other records than its leader's is
+truncated where the answer says so (KIP-595); a log that the leader has nothing for begins anew.
 Source: ``AbstractFetcherThread``, ``ReplicaFetcherThread``, ``AbstractFetcherManager``.
 """
 
@@ -19,10 +19,11 @@ from time import monotonic, monotonic_ns
 from typing import Any, Final
 
 from ctrlchan.broker.config.parts import FetcherSettings
-from ctrlchan.broker.log._batches import read_header
-from ctrlchan.broker.log._log import EARLIEST, LATEST, Log
+from ctrlchan.broker.log._log import EARLIEST, LATEST
 from ctrlchan.broker.quota._replication_quota import ReplicationQuota
 from ctrlchan.broker.replica._partitions import Partition
+from ctrlchan.broker.replica.copied_records import append_copied, common_end
+from ctrlchan.broker.replica.thread_choice import thread_of
 from ctrlchan.errors import ErrorCode, KafkaError
 from ctrlchan.peers.connection import Address, PeerConnection
 from ctrlchan.peers.messages import decode_answer, encode_request, part
@@ -88,30 +89,48 @@ class ReplicaFetchers:
         self._truncate = truncate
         self._settings = settings or FetcherSettings()
         self._lock = threading.Lock()
-        self._threads: dict[int, _FetcherThread] = {}
+        #: By leader and number.
+        self._threads: dict[tuple[int, int], _FetcherThread] = {}
+        self._count = self._settings.threads
         self._stopped = False
 
     def follow(self, partition: Partition) -> None:
         """Copy the records of a partition from its leader. Nothing else may append to its log meanwhile."""
         with self._lock:
             self._forget((partition.topic, partition.partition))
-            leader = partition.leader
-            if self._stopped or leader in (_UNDEFINED, self._broker_id):
+            self._follow(partition)
+
+    def _follow(self, partition: Partition) -> None:
+        leader = partition.leader
+        if self._stopped or leader in (_UNDEFINED, self._broker_id):
+            return
+        place = leader, thread_of(partition.topic, partition.partition, self._count)
+        thread = self._threads.get(place)
+        if thread is None:
+            thread = _FetcherThread(
+                self._broker_id,
+                *place,
+                self._find_address,
+                self._truncate,
+                self._settings,
+                self._security,
+                self._quota,
+            )
+            self._threads[place] = thread
+            thread.start()
+        thread.follow(partition)
+
+    def resize(self, count: int) -> None:
+        """Have another number of threads for each leader; the partitions are spread again."""
+        with self._lock:
+            if count == self._count:
                 return
-            thread = self._threads.get(leader)
-            if thread is None:
-                thread = _FetcherThread(
-                    self._broker_id,
-                    leader,
-                    self._find_address,
-                    self._truncate,
-                    self._settings,
-                    self._security,
-                    self._quota,
-                )
-                self._threads[leader] = thread
-                thread.start()
-            thread.follow(partition)
+            self._count = count
+            threads = list(self._threads.values())
+            self._threads.clear()
+            for partition in [one for thread in threads for one in thread.end()]:
+                self._follow(partition)
+        logger.info("broker %d: %d fetcher threads for each leader", self._broker_id, count)
 
     def unfollow(self, topic: str, partition: int) -> None:
         """Stop copying a partition. No thread of this class changes its log after this call."""
@@ -130,26 +149,27 @@ class ReplicaFetchers:
             thread.join()
 
     def _forget(self, key: Key) -> None:
-        for leader, thread in list(self._threads.items()):
+        for place, thread in list(self._threads.items()):
             if thread.unfollow(key):
-                del self._threads[leader]
+                del self._threads[place]
                 thread.stop()
 
 
 class _FetcherThread(threading.Thread):
-    """Fetches from one leader."""
+    """Fetches from one leader. ``number``: among the threads that do."""
 
     def __init__(
         self,
         broker_id: int,
         leader: int,
+        number: int,
         find_address: Callable[[int], Address | None],
         truncate: Callable[[str, int, int], None],
         settings: FetcherSettings,
         security: PeerSecurity | None = None,
         quota: ReplicationQuota | None = None,
     ) -> None:
-        super().__init__(name=f"fetcher-{leader}", daemon=True)
+        super().__init__(name=f"fetcher-{leader}-{number}", daemon=True)
         self._broker_id = broker_id
         self._leader = leader
         self._find_address = find_address
@@ -185,12 +205,18 @@ class _FetcherThread(threading.Thread):
             return self._followed.pop(key, None) is not None and not self._followed
 
     def stop(self) -> None:
+        self.end()
+
+    def end(self) -> list[Partition]:
+        """End the thread; return the partitions that it has followed."""
         self._ended.set()
         with self._changed:
+            followed = [one.partition for one in self._followed.values()]
             self._followed.clear()
             self._changed.notify()
             if self._connection is not None:
                 self._connection.shut_down()
+        return followed
 
     # -- the thread
 
@@ -343,12 +369,12 @@ class _FetcherThread(threading.Thread):
         if data.error_code:
             raise KafkaError(int(data.error_code))
         if data.diverging_epoch.epoch >= 0:
-            offset = _common_end(log, data.diverging_epoch.epoch, data.diverging_epoch.end_offset)
+            offset = common_end(log, data.diverging_epoch.epoch, data.diverging_epoch.end_offset)
             self._truncate(partition.topic, partition.partition, offset)
             logger.info("broker %d: %r is truncated to offset %d", self._broker_id, partition, log.end_offset)
             return
         if data.records:
-            _append(log, data.records)
+            append_copied(log, data.records)
             if partition.follower_is_throttled:
                 self._quota.record(len(data.records))
         if data.records or one.lag is None:
@@ -461,37 +487,3 @@ def _level_of(error: Exception) -> int:
     if isinstance(error, SetupError):
         return logging.ERROR  # people must mend a password or a certificate
     return logging.INFO if isinstance(error, OSError | KafkaError) else logging.WARNING
-
-
-def _append(log: Log, records: bytes) -> None:
-    """Append a leader's records. Raises KafkaError.
-
-    An empty log begins with the whole batch that its first offset is in: records at the start of that batch
-    were deleted. Source: ``Partition.appendRecordsToFollowerOrFutureReplica``.
-    """
-    try:
-        log.append_as_follower(records)
-    except KafkaError as error:
-        if error.code != ErrorCode.UNKNOWN_SERVER_ERROR or log.start_offset != log.end_offset:
-            raise
-        first = read_header(records)
-        if not first.base_offset < log.end_offset <= first.base_offset + first.last_offset_delta:
-            raise
-        log.truncate_fully(first.base_offset)
-        log.append_as_follower(records)
-    # For the leader, all records below the next fetch offset are stored here.
-    log.flush_if_due()
-
-
-def _common_end(log: Log, epoch: int, end_offset: int) -> int:
-    """Return the offset to truncate a log to, if its leader's ``epoch`` ends at ``end_offset``.
-
-    Source: ``AbstractFetcherThread.getOffsetTruncationState``.
-    """
-    own = log.end_of_epoch(epoch)
-    if own.epoch == epoch:
-        end_offset = min(own.end_offset, end_offset)
-    elif own.epoch != _UNDEFINED:
-        # The next answer says where the two logs diverge.
-        end_offset = own.end_offset
-    return min(end_offset, log.end_offset)

@@ -1,6 +1,6 @@
 """Opens, closes and deletes the logs of a broker's replicas as controllers ask for it: ``ReplicaManager``.
 
-It starts and stops their fetchers, too.
+It starts and stops their fetchers, and their moves between log directories, too.
 
 LeaderAndIsr and StopReplica decide with columns (``metadata/hosted_replicas.py``) which rows change; this
 gives each of these partitions its log and its role, and notifies the listeners of its topic.
@@ -17,14 +17,16 @@ from functools import partial
 from typing import Final, Protocol, TypeAlias
 
 from ctrlchan.broker.config.log_config import LogConfig
-from ctrlchan.broker.config.parts import FetcherSettings
+from ctrlchan.broker.config.parts import FetcherSettings, LogDirMoveSettings
+from ctrlchan.broker.log import checkpoints, names
 from ctrlchan.broker.log._log import Log
 from ctrlchan.broker.log.manager import LogManager
 from ctrlchan.broker.metadata.hosted_replicas import Assignment, HostedReplicas
 from ctrlchan.broker.quota._replication_quota import ReplicationQuota
 from ctrlchan.broker.replica._partitions import Partition, PartitionTable
 from ctrlchan.broker.replica.fetcher import ReplicaFetchers
-from ctrlchan.errors import ErrorCode, KafkaError
+from ctrlchan.broker.replica.log_dir_moves import LogDirMoves
+from ctrlchan.errors import ErrorCode, KafkaError, LogDirectoryError
 from ctrlchan.peers.connection import Address
 from ctrlchan.peers.security import PeerSecurity
 
@@ -35,6 +37,8 @@ logger = logging.getLogger("ctrlchan.broker")
 #: From this number on, several threads open the logs.
 _MANY: Final = 16
 _OPENING_THREADS: Final = 8
+#: Of a folder, in characters.
+_LONGEST_NAME: Final = 255
 
 _Become: TypeAlias = Callable[[Assignment, Partition, Log], None]
 
@@ -73,6 +77,8 @@ class ReplicaManager:
         fetching: FetcherSettings | None = None,
         security: PeerSecurity | None = None,
         follower_quota: ReplicationQuota | None = None,
+        moving: LogDirMoveSettings | None = None,
+        move_quota: ReplicationQuota | None = None,
     ) -> None:
         self.table = table
         self._broker_id = table.broker_id
@@ -85,6 +91,8 @@ class ReplicaManager:
         self._fetchers = ReplicaFetchers(
             self._broker_id, find_address, self._truncate, fetching, security, follower_quota
         )
+        directories = len(logs.online_dirs) + len(logs.offline_dirs)
+        self.moves = LogDirMoves(self._broker_id, logs, directories, moving, move_quota)
         self._stopped = threading.Event()
         self._isr_thread = threading.Thread(target=self._shrink_isrs, name="isr-expiration", daemon=True)
 
@@ -111,6 +119,7 @@ class ReplicaManager:
         deleted = list(replicas)
         for topic, partition, _ in deleted:
             self._fetchers.unfollow(topic, partition)
+            self.moves.end(topic, partition)
             self.table.remove(topic, partition)
         try:
             self._logs.delete_logs([(topic, partition) for topic, partition, _ in deleted])
@@ -119,6 +128,60 @@ class ReplicaManager:
         for topic, partition, leader_epoch in deleted:
             if topic in self._listeners:
                 self._listeners[topic].on_resigned(partition, leader_epoch if leader_epoch >= 0 else None)
+
+    def move(self, topic: str, partition: int, path: str, *, is_known: bool) -> int:
+        """Move a replica to a log directory of this broker; return an error code. The lock is held.
+
+        A replica that is not here yet will be made there. ``is_known``: the cluster has the partition.
+        Source: ``ReplicaManager.alterReplicaLogDirs``.
+        """
+        try:
+            self._move(topic, partition, path, is_known)
+        except KafkaError as error:
+            logger.warning("broker %d: %s-%d is not moved: %s", self._broker_id, topic, partition, error)
+            if error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                # What clients have got since the request exists.
+                return int(ErrorCode.REPLICA_NOT_AVAILABLE)
+            return error.code
+        return 0
+
+    def _move(self, topic: str, number: int, path: str, is_known: bool) -> None:
+        if len(names.renamed_folder(topic, number, names.FUTURE_SUFFIX)) > _LONGEST_NAME:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "the topic name is too long")
+        self._logs.check_dir(path)
+        partition = self.table.get(topic, number)
+        if partition is not None:
+            if partition.is_offline:
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the log directory of the replica is offline")
+            future = self._logs.future_log(topic, number)
+            if future is not None and str(future.folder.parent) != path:
+                self.moves.end(topic, number)
+                self._logs.delete_future(topic, number)
+        self._logs.want_dir(topic, number, path)
+        if partition is None and not is_known:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if partition is None or partition.log is None:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "it will be made there")
+        self._logs.create_future(topic, number, path)
+        self.moves.begin(partition)
+
+    def _go_on_moving(self, partition: Partition) -> None:
+        """Go on with a move that was in progress when the partition got another role, or the broker ended."""
+        topic, number = partition.topic, partition.partition
+        future = self._logs.future_log(topic, number)
+        if future is None:
+            return
+        try:
+            topic_id = checkpoints.read_topic_id(future.folder)
+        except (OSError, LogDirectoryError) as error:
+            logger.warning("broker %d: %s: %s", self._broker_id, future.folder, error)
+            topic_id = None
+        if topic_id not in (None, self._logs.topic_id(topic, number)):
+            logger.warning("broker %d: %s is of a deleted topic", self._broker_id, future.folder)
+            self.moves.end(topic, number)
+            self._logs.delete_future(topic, number)
+            return
+        self.moves.begin(partition)
 
     def topics(self) -> set[str]:
         """Return the topics that have a log here."""
@@ -131,11 +194,16 @@ class ReplicaManager:
             if partition.topic == topic:
                 partition.update_config(config)
 
+    def resize_fetchers(self, threads: int) -> None:
+        """Have another number of fetcher threads for each leader."""
+        self._fetchers.resize(threads)
+
     def log_dir_failed(self, partitions: Iterable[tuple[str, int]]) -> None:
         """Let every request for these partitions fail with KAFKA_STORAGE_ERROR. The lock must not be held."""
         with self._lock:
             for topic, number in partitions:
                 self._fetchers.unfollow(topic, number)
+                self.moves.end(topic, number)
                 partition = self.table.get(topic, number)
                 if partition is not None:
                     partition.set_offline()
@@ -178,12 +246,14 @@ class ReplicaManager:
     def _make_leader(self, one: Assignment, partition: Partition, log: Log) -> None:
         self._fetchers.unfollow(one.topic, one.partition)
         partition.make_leader(log, one.leader_epoch, one.partition_epoch, one.replicas, one.isr)
+        self._go_on_moving(partition)
         if one.topic in self._listeners:
             self._listeners[one.topic].on_leader(one.partition, one.leader_epoch)
 
     def _make_follower(self, one: Assignment, partition: Partition, log: Log) -> None:
         partition.make_follower(log, one.leader, one.leader_epoch, one.partition_epoch, one.replicas, one.isr)
         self._fetchers.follow(partition)
+        self._go_on_moving(partition)
         if one.topic in self._listeners:
             self._listeners[one.topic].on_resigned(one.partition, one.leader_epoch)
 
@@ -200,6 +270,7 @@ class ReplicaManager:
     def stop(self) -> None:
         """End the threads. The owner of the table closes it afterwards."""
         self._stopped.set()
+        self.moves.stop()
         self._fetchers.stop()
         if self._isr_thread.ident is not None:
             self._isr_thread.join()

@@ -310,7 +310,7 @@ def described_configs(broker: Broker) -> None:
 
 
 def log_directories(broker: Broker) -> None:
-    """DescribeLogDirs."""
+    """DescribeLogDirs, AlterReplicaLogDirs."""
     create_topic(broker, "stored-here", 2)
     produce(broker, "stored-here", plain("a", "b"))
     for version in broker.versions["DescribeLogDirs"]:
@@ -323,6 +323,29 @@ def log_directories(broker: Broker) -> None:
         ):
             named = [] if name is None else [{"Topic": name, "Partitions": partitions}]
             broker.ask("DescribeLogDirs", version, Topics=named)
+    [directory] = broker.look("DescribeLogDirs", version, Topics=[])["Results"]
+    for version in broker.versions["AlterReplicaLogDirs"]:
+        for words, path, wanted in (
+            ("where it is", directory["LogDir"], {"stored-here": [0, 1]}),
+            ("no such partition", directory["LogDir"], {"stored-here": [7, -1], "unknown": [0]}),
+            ("a long name", directory["LogDir"], {"x" * 214: [0], "x" * 215: [0], "": [0]}),
+            ("no such directory", "/no/such/directory", {"stored-here": [0], "unknown": [0]}),
+            ("a relative path", "here", {"stored-here": [0]}),
+            ("no partition", directory["LogDir"], {"stored-here": []}),
+            ("no topic", directory["LogDir"], {}),
+        ):
+            topics = [{"Name": name, "Partitions": numbers} for name, numbers in wanted.items()]
+            one = {"Path": path, "Topics": topics}
+            for number in (1, 2):
+                values = {"Dirs": [one] * number}
+                label = f"AlterReplicaLogDirs v{version}: {words}, {number} times"
+                broker.ask_frame(
+                    "AlterReplicaLogDirs",
+                    version,
+                    broker.frame("AlterReplicaLogDirs", version, values),
+                    label,
+                )
+        broker.ask("AlterReplicaLogDirs", version, Dirs=[])
 
 
 def metadata(broker: Broker) -> None:

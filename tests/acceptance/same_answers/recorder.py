@@ -63,6 +63,7 @@ _UNORDERED: Final[Mapping[str, Mapping[str, str]]] = {
         "TopicResults": "Name",
         "ResultsByPartition": "PartitionIndex",
     },
+    "AlterReplicaLogDirs": {"Results": "TopicName", "Partitions": "PartitionIndex"},
     "CreateTopics": {"Configs": "Name"},
     "DeleteGroups": {"Results": "GroupId"},
     "DescribeConfigs": {"Configs": "Name"},

@@ -75,8 +75,8 @@ def test_some_replicas(logs: LogManager) -> None:
     assert (topic.name, [one.partition_index for one in topic.partitions]) == ("alpha", [1])
 
 
-def test_a_replica_that_kafka_was_moving(tmp_path: Path) -> None:
-    """Kafka was stopped while it copied alpha-0 from one directory to another; gamma-0 is gone."""
+def test_a_replica_that_moves(tmp_path: Path) -> None:
+    """A broker was stopped while it copied alpha-0 from one directory to another; gamma-0 is gone."""
     one, other = tmp_path / "one", tmp_path / "other"
     manager = LogManager([one], LogConfig(), 1, "c")
     manager.start()

@@ -23,7 +23,7 @@ _HEADER: Final = re.compile(
 )
 _CALL: Final = re.compile(r"(?P<dot>\.)?\b(?P<name>[A-Za-z_]\w*)\(")
 #: They begin and end the time for which a mutex is held.
-LOCKING: Final = {"lock", "lock_partition", "lock_online", "pthread_mutex_lock"}
+LOCKING: Final = {"lock", "lock_partition", "lock_online", "lock_writable", "pthread_mutex_lock"}
 UNLOCKING: Final = {"unlock", "unlock_partition", "pthread_mutex_unlock"}
 #: They do nothing but lock or unlock for their callers.
 _FOR_CALLERS: Final = LOCKING | UNLOCKING
@@ -162,7 +162,7 @@ def waiting_functions(functions: Iterable[Function]) -> tuple[set[str], set[str]
     Only those without the GIL are followed: with it, the call before is what breaks the rule.
     """
     names: set[str] = LOCKING | _WAITING
-    methods: set[str] = {"lock_online"}
+    methods: set[str] = {"lock_online", "lock_writable"}
     nogil = [function for function in functions if function.is_nogil]
     before = -1
     while before != len(names) + len(methods):

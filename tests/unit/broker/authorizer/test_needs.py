@@ -81,6 +81,7 @@ DENIALS = {
     "AlterConfigs": TOPIC_DENIED,
     "IncrementalAlterConfigs": TOPIC_DENIED,
     "DescribeLogDirs": CLUSTER_DENIED,
+    "AlterReplicaLogDirs": CLUSTER_DENIED,
     "DescribeUserScramCredentials": CLUSTER_DENIED,
     "AlterUserScramCredentials": CLUSTER_DENIED,
     "UpdateFeatures": CLUSTER_DENIED,

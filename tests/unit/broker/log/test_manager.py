@@ -292,24 +292,26 @@ def test_what_is_no_replica_is_reported_and_left_alone(
     managers: Managers, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = managers.dirs[0]
-    for name in ("lost+found", "orders-007", "orders-1.0123456789abcdef0123456789abcdef-future"):
+    for name in ("lost+found", "orders-007", "orders-1.0123456789abcdef0123456789abcdef-stray"):
         (folder / name).mkdir(parents=True)
     (folder / checkpoints.RECOVERY_POINT_CHECKPOINT).write_text("rubbish")
     manager = managers()
     assert manager.logs() == {}
-    for name in ("lost+found", "orders-007", "-future", checkpoints.RECOVERY_POINT_CHECKPOINT):
+    for name in ("lost+found", "orders-007", "-stray", checkpoints.RECOVERY_POINT_CHECKPOINT):
         assert name in caplog.text
     manager.stop()
     assert (folder / "lost+found").exists()
 
 
-def test_a_replica_that_kafka_was_moving_waits_for_kafka_or_goes_with_its_replica(managers: Managers) -> None:
+def test_a_future_log_is_loaded_and_goes_with_its_replica(managers: Managers) -> None:
     manager = managers(2)
     fill(manager, "orders", 3)
     manager.stop()
     future = managers.dirs[1] / "orders-0.0123456789abcdef0123456789abcdef-future"
     future.mkdir()
-    managers(2).stop()
+    manager = managers(2)
+    assert manager.future_log("orders", 0) is not None
+    manager.stop()
     assert future.exists()
     manager = managers(2, config=replace(SMALL, file_delete_delay_ms=0))
     manager.delete_logs([("orders", 0)])

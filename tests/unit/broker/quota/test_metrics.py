@@ -20,7 +20,10 @@ LEADER.record(70)
 
 def samples(quotas: ClientQuotas) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
     server: Any = SimpleNamespace(
-        core=SimpleNamespace(quotas=quotas, replication_quotas=ReplicationQuotas(LEADER, ReplicationQuota()))
+        core=SimpleNamespace(
+            quotas=quotas,
+            replication_quotas=ReplicationQuotas(LEADER, ReplicationQuota(), ReplicationQuota()),
+        )
     )
     return {
         (sample.name, tuple(sorted(sample.labels.items()))): sample.value
@@ -34,6 +37,7 @@ def test_without_quotas_there_is_no_sensor() -> None:
         ("kafka_server_request_exempt_request_time", ()): 0.0,
         ("kafka_server_leaderreplication_byte_rate", ()): 70.0,
         ("kafka_server_followerreplication_byte_rate", ()): 0.0,
+        ("kafka_server_alterlogdirsreplication_byte_rate", ()): 0.0,
     }
 
 

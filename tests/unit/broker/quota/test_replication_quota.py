@@ -92,8 +92,9 @@ def test_a_bound_changes() -> None:
 
 def test_rates_are_parsed() -> None:
     leader, follower = table.LEADER_REPLICATION_THROTTLED_RATE, table.FOLLOWER_REPLICATION_THROTTLED_RATE
-    assert throttled_rates({}) == (None, None)
-    assert throttled_rates({leader.name: "5", follower.name: "0"}) == (5, 0)
+    moves = table.REPLICA_ALTER_LOG_DIRS_IO_MAX_BYTES_PER_SECOND
+    assert throttled_rates({}) == (None, None, None)
+    assert throttled_rates({leader.name: "5", follower.name: "0", moves.name: "7"}) == (5, 0, 7)
 
 
 # -- which replicas

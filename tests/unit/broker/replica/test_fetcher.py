@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from ctrlchan.broker.config.log_config import LogConfig
 from ctrlchan.broker.config.parts import FetcherSettings
 from ctrlchan.broker.handlers import list_offsets
 from ctrlchan.broker.log._log import Log
+from ctrlchan.broker.metadata.jvm_order import string_hashes
 from ctrlchan.broker.replica._partitions import Partition, PartitionTable
 from ctrlchan.broker.replica.fetcher import ReplicaFetchers, _FetcherThread
+from ctrlchan.broker.replica.thread_choice import thread_of
 from ctrlchan.server._processor import TakenRequest
 from ctrlchan.server.request_handler import RequestHandler
 from tests.kafka.waiting import wait_until
@@ -199,7 +203,7 @@ def test_a_log_begins_with_the_batch_in_which_its_leaders_log_begins(cluster: Cl
 def test_a_partition_with_many_records_does_not_hold_up_others(cluster: Cluster) -> None:
     # An answer has room for one batch.
     settings = replace(SOON, max_bytes=1, partition_max_bytes=1)
-    thread = _FetcherThread(FOLLOWER, BROKER, lambda _broker: cluster.address, cluster.truncate, settings)
+    thread = _FetcherThread(FOLLOWER, BROKER, 0, lambda _broker: cluster.address, cluster.truncate, settings)
     followers = []
     for topic in ("busy", "orders"):
         cluster.leader.lead(topic, 3, replicas=REPLICAS)
@@ -229,3 +233,26 @@ def test_a_partition_that_fails_does_not_hold_up_others(cluster: Cluster) -> Non
     follower = cluster.follow("users")
     wait_until(lambda: same(users, follower), what="equal logs")
     assert log.end_offset == 1
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, 7])
+def test_partitions_are_spread_as_by_kafka(threads: int) -> None:
+    topics = ["orders", "überweisungen", "a-topic.with_all"]
+    [*hashes] = string_hashes(topics).astype(np.int32).tolist()
+    for topic, hashed in zip(topics, hashes, strict=True):
+        for index in range(20):
+            wrapped = int(np.array([31 * hashed + index]).astype(np.int32)[0])
+            assert thread_of(topic, index, threads) == abs(wrapped) % threads
+
+
+def test_threads_of_a_leader_can_become_more_and_less(cluster: Cluster) -> None:
+    names = [f"topic-{number}" for number in range(4)]
+    leaders = [cluster.leader.lead(name, 1, replicas=REPLICAS) for name in names]
+    followers = [cluster.follow(name) for name in names]
+    for count in (3, 1, 2):
+        cluster.fetchers.resize(count)
+        running = {one.name for one in threading.enumerate()}
+        assert {f"fetcher-{BROKER}-{thread_of(name, 0, count)}" for name in names} <= running
+        for leader in leaders:
+            cluster.leader.append(leader)
+        wait_until(lambda: all(map(same, leaders, followers)), what=f"equal logs with {count} threads")
