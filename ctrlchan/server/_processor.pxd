@@ -86,6 +86,8 @@ cdef struct HotRequest:
     int32_t listener
     # Set with the first PARKED: milliseconds until the request expires. Set with DELAYED.
     int32_t wait_ms
+    # Set with the first PARKED: so many of the first bytes are needed from now on, the others are given back; 0: all.
+    int64_t kept_bytes
     # The handler's own, NULL when the request arrives. The handler releases it before any other result
     # than PARKED and QUEUE.
     void* state

@@ -295,6 +295,9 @@ cdef struct Connection:
     int64_t begin
     int64_t end
     int64_t request_size
+    # Of a parked request: so many of its first bytes are needed, 0: all; and how many were given back.
+    int64_t kept_bytes
+    int64_t dropped_bytes
     int64_t arrived_ns
     void* request_state
     # Who may use the descriptor while the request is queued (Sharing; _loop/direct_answers.pxi), and the descriptor.

@@ -21,6 +21,8 @@ cdef struct Part:
     # With which a transactional batch is appended
     int64_t guard
     AppendResult result
+    # The number of its topic in the request
+    int32_t topic
     # Where another broker leads
     int32_t leader
     int32_t leader_epoch
@@ -39,6 +41,8 @@ cdef struct Produce:
     # Of the transactional batches; -1: there is none so far
     int64_t producer_id
     int16_t producer_epoch
+    # Of the request
+    int32_t topics
     int32_t count
     int32_t room
     int32_t pending

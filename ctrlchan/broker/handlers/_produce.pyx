@@ -249,6 +249,7 @@ cdef bint read_request(
     cdef Rules rules
     cdef int64_t size, topics, partitions
     cdef const uint8_t* name
+    cdef int32_t number = 0
     c.at, c.end, c.flexible, c.failed = header.body, header.end, header.flexible, False
     rules.now_ms, rules.refuses_zstd = now_ms, header.version < ZSTD_FROM
     produce.transactional_id = read_string(&c, &produce.transactional_id_size)
@@ -270,10 +271,13 @@ cdef bint read_request(
         while partitions > 0:
             if not read_part(&self.table.table, produce, &c, name, size, &rules):
                 return False
+            produce.parts[produce.count - 1].topic = number
             partitions -= 1
         skip_tags(&c)
         topics -= 1
+        number += 1
     skip_tags(&c)
+    produce.topics = number
     # Of two entries for one partition Kafka takes the last.
     return topics == 0 and not c.failed and not names_one_twice(produce)
 
@@ -332,37 +336,26 @@ cdef void append_part(Answer* answer, int version, int32_t index, const Part* pa
 cdef void append_response(
     ProduceApi self, Answer* answer, const RequestHeader* header, Produce* produce, int32_t listener
 ) noexcept nogil:
-    """Write the response: topics and partitions in the order of the request, which was read before."""
-    cdef Cursor c
-    cdef int64_t size, topics, partitions
-    cdef const uint8_t* name
+    """Write the response: topics and partitions in the order of the request, whose records may be gone."""
+    cdef const PartitionState* partition
     cdef uint8_t* room
-    cdef int32_t index, i = 0
+    cdef int32_t i = 0, end
     cdef bint names_leaders = header.version >= CURRENT_LEADER_FROM and note_leaders(produce)
-    c.at, c.end, c.flexible, c.failed = header.body, header.end, header.flexible, False
     append_header(answer, header)
-    read_string(&c, &size)
-    # acks and timeout
-    take(&c, 6)
-    topics = read_size(&c, False)
-    append_size(answer, header.flexible, False, topics)
-    while topics > 0:
-        name = read_string(&c, &size)
-        append_size(answer, header.flexible, True, size)
-        append_bytes(answer, name, size)
-        partitions = read_size(&c, False)
-        append_size(answer, header.flexible, False, partitions)
-        while partitions > 0:
-            index = read_i32(&c)
-            read_bytes(&c, &size)
-            skip_tags(&c)
-            append_part(answer, header.version, index, &produce.parts[i])
+    append_size(answer, header.flexible, False, produce.topics)
+    while i < produce.count:
+        partition = produce.parts[i].partition
+        append_size(answer, header.flexible, True, partition.name_size)
+        append_bytes(answer, partition.name, partition.name_size)
+        end = i
+        while end < produce.count and produce.parts[end].topic == produce.parts[i].topic:
+            end += 1
+        append_size(answer, header.flexible, False, end - i)
+        while i < end:
+            append_part(answer, header.version, produce.parts[i].partition.index, &produce.parts[i])
             i += 1
-            partitions -= 1
-        skip_tags(&c)
         if header.flexible:
             append_bytes(answer, b"\0", 1)
-        topics -= 1
     room = append_room(answer, 4)
     if room != NULL:
         put_i32(room, header.throttle_time_ms)
@@ -496,6 +489,8 @@ cdef Result handle_produce(void* context, HotRequest* request, RequestHeader* he
         request.state = moved(&produce)
         if request.state != NULL:
             request.wait_ms = produce.timeout_ms
+            # The records are in the logs.
+            request.kept_bytes = header.body - request.data
             count_shared(&(<ProduceApi>context).parked, 1)
             count_shared(&(<ProduceApi>context).parked_now, 1)
             return go_on(<ProduceApi>context, request, header, answer)

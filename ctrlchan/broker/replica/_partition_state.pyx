@@ -325,7 +325,8 @@ cdef void wake(PartitionState* p, bint everybody, bint appended, int64_t high_wa
     if p.wanted_watermark != NEVER and (everybody or p.wanted_watermark <= high_watermark):
         p.wanted_watermark = NEVER
         raise_event(p, COMPLETE_APPENDS)
-    if everybody and p.tells_low_watermark:
+    # A follower that is not live any more holds nothing back. Source: DelayedDeleteRecords.
+    if p.tells_low_watermark and (everybody or high_watermark >= 0):
         raise_event(p, TELL_LOW_WATERMARK)
 
 

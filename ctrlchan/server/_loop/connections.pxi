@@ -80,13 +80,27 @@ cdef void forget_sent(Connection* c) noexcept nogil:
     c.out.failed = False
 
 
+cdef void drop_unneeded(Connection* c) noexcept nogil:
+    """Forget the bytes of a parked request that its handler does not need, if no other request is behind them.
+
+    Nothing is received while a request is parked.
+    """
+    cdef int64_t whole = SIZE_BYTES + c.request_size
+    if c.kept_bytes and not c.dropped_bytes and c.end - c.begin == whole and c.kept_bytes < c.request_size:
+        c.dropped_bytes = c.request_size - c.kept_bytes
+        c.end = c.begin + SIZE_BYTES + c.kept_bytes
+
+
 cdef void settle(Connection* c) noexcept nogil:
     """Give back as much memory as possible, before other connections are served."""
-    cdef int64_t rest = c.end - c.begin
+    cdef int64_t rest
     cdef uint8_t* small
+    if c.state == WAITING:
+        drop_unneeded(c)
+    rest = c.end - c.begin
     if rest == 0:
         forget_received(c)
-    elif rest <= SMALL_BYTES and c.capacity == BUFFER_BYTES:
+    elif rest <= SMALL_BYTES and c.capacity >= BUFFER_BYTES:
         small = <uint8_t*>malloc(rest)
         if small != NULL:
             memcpy(small, c.data + c.begin, rest)
@@ -314,12 +328,14 @@ cdef void describe_request(Connection* c, Reason reason, HotRequest* request) no
     request.state, request.arrived_ns = c.request_state, c.arrived_ns
     request.identity, request.user, request.answer = c.identity, c.user, c.go_on_answer
     request.throttle_time_ms = request.mute_ms = 0
+    request.kept_bytes = c.kept_bytes
     request.connection, request.leaves_work = c.number, False
     request.spent_ns, request.network_ns = c.spent_ns, c.network_ns
 
 
 cdef void end_request(Connection* c) noexcept nogil:
-    c.begin += SIZE_BYTES + c.request_size
+    c.begin += SIZE_BYTES + c.request_size - c.dropped_bytes
+    c.kept_bytes = c.dropped_bytes = 0
     c.request_state = NULL
     c.state = IDLE
 
@@ -359,7 +375,7 @@ cdef Result call_handler(Connection* c, Reason reason, int32_t* wait_ms) noexcep
     append_room(&c.out, SIZE_BYTES)
     describe_request(c, reason, &request)
     result = p.network.hot(p.network.hot_context, &request, &c.out)
-    c.request_state = request.state
+    c.request_state, c.kept_bytes = request.state, request.kept_bytes
     c.mute_ms, c.spent_ns, c.network_ns = request.mute_ms, request.spent_ns, request.network_ns
     wait_ms[0] = request.wait_ms
     if request.leaves_work:

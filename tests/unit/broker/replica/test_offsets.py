@@ -267,6 +267,14 @@ def test_the_deletion_waits_for_live_followers(core: StoringCore, tmp_path: Path
     assert not response.done()
     partition.update_follower(FOLLOWER, 3, -1, 1, start_offset=2)
     assert deleted(read(response.result(20))) == (0, 2)
+    # A follower that is dead holds nothing back from the next move of the high watermark on.
+    response, read = delete(core, 3)
+    core.partitions.set_live_brokers([BROKER])
+    assert not response.done()
+    partition.append(batch([b"value"]), required_acks=1).result(20)
+    partition.update_follower(FOLLOWER, 4, -1, 2, start_offset=2)
+    assert deleted(read(response.result(20))) == (0, 3)
+    core.partitions.set_live_brokers([BROKER, FOLLOWER])
     # In vain, until the time is over, the leader is another, or the follower is dead.
     response, read = delete(core, 3, timeout=0.01)
     assert deleted(read(response.result(20))) == (REQUEST_TIMED_OUT, 2)

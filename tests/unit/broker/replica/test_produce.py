@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
+import psutil
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -186,6 +187,44 @@ def test_all_in_sync_replicas_acknowledge(server: ProduceServer, version: int) -
         partition.update_follower(OTHER, 2, -1, 10**13)
         assert outcomes(version, client.answer()) == [("t", 0, 0, 0), ("alone", 0, 0, 0)]
     assert (partition.high_watermark, alone.high_watermark) == (2, 1)
+
+
+@pytest.mark.parametrize("version", [3, 9])
+def test_parked_request_gives_the_memory_of_its_records_back(server: ProduceServer, version: int) -> None:
+    size, number = 4 << 20, 20
+    partition = server.lead(replicas=(OURS, OTHER), max_message_bytes=size + 1000)
+    frame = produce_frame(version, [("t", [(0, batch([b"x" * size]))])])
+    process = psutil.Process()
+    with ExitStack() as clients:
+        opened = [clients.enter_context(server.client()) for _ in range(number)]
+        before = process.memory_info().rss
+        for watchers, client in enumerate(opened, 1):
+            client.frames(frame)
+            wait_until(lambda count=watchers: partition.watchers == count, what="it is parked")  # type: ignore[misc]
+        assert process.memory_info().rss - before < number * size // 2
+        partition.update_follower(OTHER, number, -1, 10**13)
+        for offset, client in enumerate(opened):
+            assert outcomes(version, client.answer()) == [("t", 0, 0, offset)]
+
+
+@pytest.mark.parametrize("version", [3, 11])
+@pytest.mark.parametrize("size", [10, 5_000, 100_000, 500_000])
+def test_requests_behind_a_parked_one_are_answered_after_it(
+    server: ProduceServer, version: int, size: int
+) -> None:
+    led = [server.lead(topic, replicas=(OURS, OTHER)) for topic in ("t", "other")]
+    value = b"x" * size
+    frame = produce_frame(version, [("t", [(0, batch([value]))]), ("other", [(0, batch([b"y"]))])])
+    with server.client() as client:
+        client.frames(frame)
+        wait_until(lambda: led[1].watchers == 1, what="the first one is parked")
+        client.frames(frame, frame)
+        for offset in range(3):
+            for partition in led:
+                wait_until(lambda one=partition: one.watchers == 1, what="it is parked")  # type: ignore[misc]
+                partition.update_follower(OTHER, offset + 1, -1, 10**13)
+            found = outcomes(version, client.answer())
+            assert found == [("t", 0, 0, offset), ("other", 0, 0, offset)]
 
 
 def test_a_request_waits_for_all_of_its_partitions(server: ProduceServer) -> None:
