@@ -52,6 +52,8 @@ from ctrlchan.broker.replica.replica_manager import ReplicaManager
 from ctrlchan.broker.replica.selector import SelectingReplicas, is_rack_aware, make_replica_selector
 from ctrlchan.broker.storing_core import StoringCore
 from ctrlchan.config import table
+from ctrlchan.config.policies import Policies
+from ctrlchan.config.without_effect import warnings_of
 from ctrlchan.errors import CtrlchanError, ZooKeeperError
 from ctrlchan.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from ctrlchan.peers.security import PeerSecurity
@@ -153,6 +155,8 @@ class BrokerServer:
             self._find_cluster_id(session)
             # Parsed before the first part is made; dynamic configs may change what is parsed here.
             settings = BrokerSettings.of(node.configs)
+            for line in warnings_of(node.configs):
+                logger.warning("broker %d: %s", node.id, line)
             self._listeners(node.configs)
             lock = threading.RLock()
             metadata = PublishedMetadata(node.cluster_id, forwarding_id=None if session is None else node.id)
@@ -189,6 +193,8 @@ class BrokerServer:
             settings, listeners = BrokerSettings.of(dynamic.effective), self._listeners(dynamic.effective)
             security = self._peer_security(dynamic.effective, is_registered=session is not None)
             authorizer = self.authorizer = self._make_authorizer(session, cleanup)
+            policies = Policies.of(node.configs)
+            cleanup.callback(policies.close)
             tokens = self._make_tokens(session, settings, cleanup)
             logs = self._load_logs(session, settings, log_configs, cleanup)
             controller = None
@@ -251,6 +257,7 @@ class BrokerServer:
                 decisions=decisions,
                 quotas=quotas,
                 tokens=tokens,
+                policies=policies,
                 replication_quotas=replication,
                 selecting=selecting,
                 old_fetches=self.fetch,

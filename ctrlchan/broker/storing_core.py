@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ctrlchan.broker.core import BrokerCore
+from ctrlchan.config.policies import NO_POLICIES, Policies
 
 if TYPE_CHECKING:
     from ctrlchan.broker._decisions import Decisions
@@ -39,8 +40,9 @@ class StoringCore(BrokerCore):
     controller, ``config_store``: the configs in ZooKeeper; both are None for a broker without ZooKeeper.
     ``decisions``: what the processors know of the authorizer's; None without an authorizer. ``tokens``: the
     delegation tokens; None without ``delegation.token.secret.key``. ``selecting``: asks the user's own
-    selector of replicas; None without one. ``old_fetches``: the requests whose records are converted; None
-    without processors.
+    selector of replicas; None without one. ``policies``: of the configs that clients change; those of new
+    topics are the controller's. ``old_fetches``: the requests whose records are converted; None without
+    processors.
     """
 
     settings: BrokerSettings
@@ -58,6 +60,7 @@ class StoringCore(BrokerCore):
     config_store: BrokerConfigs | None = None
     decisions: Decisions | None = None
     tokens: DelegationTokens | None = None
+    policies: Policies = NO_POLICIES
     selecting: SelectingReplicas | None = None
     old_fetches: OldFetches | None = None
 

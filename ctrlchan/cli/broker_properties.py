@@ -26,6 +26,7 @@ _ARGUMENTS: Final = {
         table.BROKER_RACK,
         table.LOG_DIR,
         table.LOG_DIRS,
+        table.NODE_ID,
         table.ZOOKEEPER_CONNECT,
     )
 }
@@ -115,6 +116,11 @@ def _log_dirs(file: PropertiesFile) -> list[str]:
 def _broker_id(file: PropertiesFile, log_dirs: list[str]) -> int | None:
     """Return the id of the file, or that of the log directories, or None if one is to be generated."""
     broker_id = file.read_setting(table.BROKER_ID)
+    node_id = file.read_setting(table.NODE_ID)
+    if broker_id is None:
+        broker_id = node_id
+    elif node_id is not None and node_id != broker_id:
+        file.refuse(table.NODE_ID.name, f"must be the same as {table.BROKER_ID}, which is {broker_id}")
     generates = file.read_setting(table.BROKER_ID_GENERATION_ENABLE) is not False
     if broker_id is not None and broker_id >= 0:
         reserved = file.read_setting(table.RESERVED_BROKER_MAX_ID)

@@ -124,6 +124,8 @@ def start_cluster(
             zookeeper=zookeeper,
             session_timeout=options.session_timeout,
             authorizer=options.configs if table.AUTHORIZER_CLASS_NAME.of(options.configs) else None,
+            policies=options.configs,
+            delete_topics=table.DELETE_TOPIC_ENABLE.of(options.configs),
             delegation_tokens=DelegationTokenSettings.of(options.configs),
             metrics=metrics,
             on_notification=recent,

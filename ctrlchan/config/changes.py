@@ -2,7 +2,7 @@
 
 A broker or a controller changes the dynamic configs of its own id, and those of all brokers. Source:
 ``ConfigHelper``, ``ConfigAdminManager``, ``ZkAdminManager.alterConfigs`` and
-``ZkAdminManager.incrementalAlterConfigs`` (Kafka 3.9), without policies.
+``ZkAdminManager.incrementalAlterConfigs`` (Kafka 3.9).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from enum import IntEnum
 from typing import Any, NamedTuple, Protocol
 
 from ctrlchan.config.parsing import InvalidValueError, check_configs
+from ctrlchan.config.policies import NO_POLICIES, AlteredConfigs, Policies
 from ctrlchan.config.setting import LIST, Setting
 from ctrlchan.config.table import DYNAMIC, TOPICS
 from ctrlchan.errors import ErrorCode, KafkaError
@@ -72,7 +73,14 @@ class ConfigStore(Protocol):
     def write_broker_config(self, broker_id: int | None, config: Mapping[str, str]) -> None: ...
 
 
-def alter_topic(store: ConfigStore, name: str, changes: Sequence[Change], *, validate_only: bool) -> None:
+def alter_topic(
+    store: ConfigStore,
+    name: str,
+    changes: Sequence[Change],
+    policies: Policies = NO_POLICIES,
+    *,
+    validate_only: bool,
+) -> None:
     """Apply changes to the configs of a topic (IncrementalAlterConfigs). Raises KafkaError."""
     _check_changes(changes)
     _check_named(name)
@@ -84,22 +92,38 @@ def alter_topic(store: ConfigStore, name: str, changes: Sequence[Change], *, val
         _apply(config, change, TOPICS)
     _check_exists(store, name)
     _check_values(name, config)
+    _check_policy(policies, "TOPIC", name, changes)
     if not validate_only:
         store.write_topic_config(name, config)
 
 
-def replace_topic(store: ConfigStore, name: str, changes: Sequence[Change], *, validate_only: bool) -> None:
+def replace_topic(
+    store: ConfigStore,
+    name: str,
+    changes: Sequence[Change],
+    policies: Policies = NO_POLICIES,
+    *,
+    validate_only: bool,
+) -> None:
     """Replace all configs of a topic (AlterConfigs). Raises KafkaError."""
     _check_changes(changes)
     _check_named(name)
     _check_exists(store, name)
     config = {change.name: change.value or "" for change in changes}
     _check_values(name, config)
+    _check_policy(policies, "TOPIC", name, changes)
     if not validate_only:
         store.write_topic_config(name, config)
 
 
-def alter_broker(store: ConfigStore, name: str, changes: Sequence[Change], *, validate_only: bool) -> None:
+def alter_broker(
+    store: ConfigStore,
+    name: str,
+    changes: Sequence[Change],
+    policies: Policies = NO_POLICIES,
+    *,
+    validate_only: bool,
+) -> None:
     """Apply changes to the dynamic configs of the store's own id, or of all brokers (no name).
 
     Raises KafkaError.
@@ -110,16 +134,25 @@ def alter_broker(store: ConfigStore, name: str, changes: Sequence[Change], *, va
     for change in changes:
         _apply(config, change, DYNAMIC)
     store.check_broker_config(broker_id, config, [one.name for one in changes])
+    _check_policy(policies, "BROKER", name, changes)
     if not validate_only:
         store.write_broker_config(broker_id, config)
 
 
-def replace_broker(store: ConfigStore, name: str, changes: Sequence[Change], *, validate_only: bool) -> None:
+def replace_broker(
+    store: ConfigStore,
+    name: str,
+    changes: Sequence[Change],
+    policies: Policies = NO_POLICIES,
+    *,
+    validate_only: bool,
+) -> None:
     """Replace all dynamic configs in the same way (AlterConfigs). Raises KafkaError."""
     _check_changes(changes)
     broker_id = _broker_id(store, name)
     config = {change.name: change.value or "" for change in changes}
     store.check_broker_config(broker_id, config, list(config))
+    _check_policy(policies, "BROKER", name, changes)
     if not validate_only:
         store.write_broker_config(broker_id, config)
 
@@ -131,6 +164,11 @@ def _check_values(topic: str, config: Mapping[str, str]) -> None:
         resource = f"ConfigResource(type=TOPIC, name='{topic}')"
         text = f"Invalid config value for resource {resource}: {error.message}"
         raise KafkaError(error.code, text) from None
+
+
+def _check_policy(policies: Policies, kind: str, name: str, changes: Sequence[Change]) -> None:
+    configs = {change.name: change.value for change in changes}
+    policies.check_configs(AlteredConfigs(resource_type=kind, name=name, configs=configs))
 
 
 def _check_changes(changes: Sequence[Change]) -> None:

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from ctrlchan.config import table
 from ctrlchan.config.setting import DOUBLE, LONG, SHORT, STRING, Scope, Setting
+from ctrlchan.config.without_effect import WITHOUT_EFFECT
 from ctrlchan.errors import ConfigError
 
 __all__ = [
@@ -86,60 +87,6 @@ _PASSWORDS: Final = (
     table.SSL_KEYSTORE_KEY.name, table.SSL_KEYSTORE_PASSWORD.name, table.SSL_TRUSTSTORE_CERTIFICATES.name,
     table.SSL_TRUSTSTORE_PASSWORD.name,
 )  # fmt: skip
-#: Settings of Kafka's that the table has no row for. They are those of a broker's file alone.
-_READ_ONLY: Final = frozenset((
-    "alter.config.policy.class.name", "auto.include.jmx.reporter",
-    "broker.heartbeat.interval.ms", "broker.session.timeout.ms",
-    "client.quota.callback.class", "controller.listener.names", "controller.quorum.append.linger.ms",
-    "controller.quorum.bootstrap.servers", "controller.quorum.election.backoff.max.ms",
-    "controller.quorum.election.timeout.ms", "controller.quorum.fetch.timeout.ms",
-    "controller.quorum.request.timeout.ms", "controller.quorum.retry.backoff.ms",
-    "controller.quorum.voters", "create.topic.policy.class.name",
-    "delete.records.purgatory.purge.interval.requests", "early.start.listeners",
-    "eligible.leader.replicas.enable", "fetch.purgatory.purge.interval.requests",
-    "group.consumer.assignors", "group.consumer.heartbeat.interval.ms",
-    "group.consumer.max.heartbeat.interval.ms", "group.consumer.max.session.timeout.ms",
-    "group.consumer.max.size", "group.consumer.migration.policy",
-    "group.consumer.min.heartbeat.interval.ms", "group.consumer.min.session.timeout.ms",
-    "group.consumer.session.timeout.ms", "group.coordinator.append.linger.ms",
-    "group.coordinator.new.enable", "group.coordinator.rebalance.protocols", "group.coordinator.threads",
-    "group.share.delivery.count.limit", "group.share.enable", "group.share.heartbeat.interval.ms",
-    "group.share.max.groups", "group.share.max.heartbeat.interval.ms",
-    "group.share.max.record.lock.duration.ms", "group.share.max.session.timeout.ms",
-    "group.share.max.size", "group.share.min.heartbeat.interval.ms",
-    "group.share.min.record.lock.duration.ms", "group.share.min.session.timeout.ms",
-    "group.share.partition.max.record.locks", "group.share.record.lock.duration.ms",
-    "group.share.session.timeout.ms", "initial.broker.registration.timeout.ms",
-    "kafka.metrics.polling.interval.secs", "kafka.metrics.reporters", "log.dir.failure.timeout.ms",
-    "max.request.partition.size.limit", "metadata.log.dir",
-    "metadata.log.max.record.bytes.between.snapshots", "metadata.log.max.snapshot.interval.ms",
-    "metadata.log.segment.bytes", "metadata.log.segment.min.bytes", "metadata.log.segment.ms",
-    "metadata.max.idle.interval.ms", "metadata.max.retention.bytes", "metadata.max.retention.ms",
-    "metrics.num.samples", "metrics.recording.level", "metrics.sample.window.ms", "node.id",
-    "process.roles",
-    "producer.purgatory.purge.interval.requests", "queued.max.request.bytes",
-    "remote.log.manager.copier.thread.pool.size", "remote.log.manager.copy.quota.window.num",
-    "remote.log.manager.copy.quota.window.size.seconds", "remote.log.manager.expiration.thread.pool.size",
-    "remote.log.manager.fetch.quota.window.num", "remote.log.manager.fetch.quota.window.size.seconds",
-    "remote.log.manager.task.interval.ms", "remote.log.manager.task.retry.backoff.max.ms",
-    "remote.log.manager.task.retry.backoff.ms", "remote.log.manager.task.retry.jitter",
-    "remote.log.manager.thread.pool.size", "remote.log.metadata.custom.metadata.max.bytes",
-    "remote.log.metadata.manager.class.name", "remote.log.metadata.manager.class.path",
-    "remote.log.metadata.manager.impl.prefix", "remote.log.metadata.manager.listener.name",
-    "remote.log.reader.max.pending.tasks", "remote.log.reader.threads",
-    "remote.log.storage.manager.class.name", "remote.log.storage.manager.class.path",
-    "remote.log.storage.manager.impl.prefix", "remote.log.storage.system.enable",
-
-
-    "sasl.client.callback.handler.class", "sasl.login.callback.handler.class", "sasl.login.class",
-    "sasl.login.connect.timeout.ms", "sasl.login.read.timeout.ms", "sasl.login.retry.backoff.max.ms",
-    "sasl.login.retry.backoff.ms", "sasl.mechanism.controller.protocol",
-    "sasl.oauthbearer.scope.claim.name", "security.providers", "server.max.startup.time.ms",
-    "telemetry.max.bytes", "unclean.leader.election.interval.ms", "unstable.api.versions.enable",
-    "unstable.feature.versions.enable", "zookeeper.clientCnxnSocket", "zookeeper.max.in.flight.requests",
-    "zookeeper.metadata.migration.enable", "zookeeper.metadata.migration.min.batch.size",
-    "zookeeper.ssl.protocol",
-))  # fmt: skip
 
 
 def listener_of(name: str) -> tuple[str | None, str]:
@@ -218,9 +165,8 @@ def usable(configs: Mapping[str, str], *, per_broker: bool) -> tuple[dict[str, s
 def _is_read_only(name: str) -> bool:
     if name in _DYNAMIC:
         return False
-    return name in _READ_ONLY or any(
-        name in rows for rows in (table.BROKERS, table.UNSHOWN, table.SECURITY, table.CONTROLLERS)
-    )
+    rows = (table.BROKERS, table.UNSHOWN, table.SECURITY, table.CONTROLLERS, WITHOUT_EFFECT)
+    return any(name in names for names in rows)
 
 
 def _is_per_broker(name: str) -> bool:

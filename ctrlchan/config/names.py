@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from ctrlchan.config import table
+from ctrlchan.config.without_effect import WITHOUT_EFFECT
 from ctrlchan.errors import ConfigError
 
 __all__ = ["check_arguments", "names_own_classes", "names_without_effect", "nearest_name"]
@@ -19,12 +20,19 @@ _ARGUMENTS: Final[Mapping[str, str]] = {
     table.LISTENERS.name: "host, port, more_listeners",
     table.LOG_DIR.name: "log_dir",
     table.LOG_DIRS.name: "log_dir",
+    table.NODE_ID.name: "id, first_id",
     table.ZOOKEEPER_CONNECT.name: "zookeeper",
 }
 #: That one listener may have for itself, beside those that secure it.
 _OF_LISTENERS: Final = (table.MAX_CONNECTIONS.name, table.MAX_CONNECTION_CREATION_RATE.name)
 
 
+_OWN_CLASSES: Final = (
+    table.ALTER_CONFIG_POLICY_CLASS_NAME.name,
+    table.AUTHORIZER_CLASS_NAME.name,
+    table.CREATE_TOPIC_POLICY_CLASS_NAME.name,
+    table.REPLICA_SELECTOR_CLASS.name,
+)
 _KAFKA_PACKAGES: Final = ("kafka.", "org.apache.kafka.")
 
 
@@ -36,16 +44,18 @@ def names_without_effect(names: Iterable[str]) -> list[str]:
 def _has_effect(name: str) -> bool:
     if name in table.BROKERS or name in table.UNSHOWN or table.secures_listener(name):
         return True
+    if name in table.CONTROLLERS or name in WITHOUT_EFFECT:
+        # A broker describes them, and says of the latter that they have no effect.
+        return True
     return table.without_listener(name) in _OF_LISTENERS
 
 
 def names_own_classes(settings: Mapping[str, str]) -> bool:
-    """Return whether an authorizer, principal builder or replica selector is the user's own class."""
+    """Return whether an authorizer, a principal builder, a selector or a policy is the user's own class."""
     return any(
         value.strip() and not value.strip().startswith(_KAFKA_PACKAGES)
         for name, value in settings.items()
-        if name in (table.AUTHORIZER_CLASS_NAME.name, table.REPLICA_SELECTOR_CLASS.name)
-        or f".{name}".endswith(f".{table.PRINCIPAL_BUILDER_CLASS}")
+        if name in _OWN_CLASSES or f".{name}".endswith(f".{table.PRINCIPAL_BUILDER_CLASS}")
     )
 
 

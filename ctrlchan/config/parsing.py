@@ -1,8 +1,7 @@
 """Values of settings by name, and the checks of what AlterConfigs and CreateTopics ask for.
 
-Source: ``LogConfig.validate`` and ``DynamicBrokerConfig.validateConfigs`` (Kafka 3.9). Not checked: whether
-the brokers have tiered storage, and what depends on a broker's own settings, such as how far the number of
-its threads may change at once.
+Source: ``LogConfig.validate`` and ``DynamicBrokerConfig.validateConfigs`` (Kafka 3.9). Not checked: what
+depends on a broker's own settings, such as how far the number of its threads may change at once.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from ctrlchan.config.table import (
     DYNAMIC,
     MAX_COMPACTION_LAG_MS,
     MIN_COMPACTION_LAG_MS,
+    REMOTE_STORAGE_ENABLE,
     SECURITY,
     TOPICS,
     UNSHOWN,
@@ -44,6 +44,12 @@ def check_configs(configs: Mapping[str, str]) -> None:
             TOPICS[name].parse(text)
     except ConfigError as refused:
         raise InvalidValueError(ErrorCode.INVALID_CONFIG, str(refused)) from None
+    if REMOTE_STORAGE_ENABLE.of(configs):
+        raise InvalidValueError(
+            ErrorCode.INVALID_CONFIG,
+            "Tiered Storage functionality is disabled in the broker. Topic cannot be configured with remote "
+            "log storage.",
+        )
     lags = MIN_COMPACTION_LAG_MS, MAX_COMPACTION_LAG_MS
     if all(lag.name in configs for lag in lags):
         least, most = (lag.of(configs) for lag in lags)

@@ -131,6 +131,8 @@ LISTENER_SECURITY_PROTOCOL_MAP = _broker(
     scope=PER_BROKER,
 )
 LISTENERS = _broker("listeners", STRING, "PLAINTEXT://:9092", scope=PER_BROKER)
+#: Another name of broker.id.
+NODE_ID = _unshown("node.id", INT, "-1", least=-1)
 NUM_PARTITIONS = _broker("num.partitions", INT, "1", least=1)
 SOCKET_REQUEST_MAX_BYTES = _broker("socket.request.max.bytes", INT, "104857600", least=1)
 BACKGROUND_THREADS = _broker("background.threads", INT, "10", least=1, scope=CLUSTER_WIDE)
@@ -259,10 +261,13 @@ ALTER_LOG_DIRS_REPLICATION_QUOTA_WINDOW_SIZE_SECONDS = _unshown(
     "alter.log.dirs.replication.quota.window.size.seconds", INT, "1", least=1
 )
 AUTHORIZER_ZOOKEEPER_SESSION_TIMEOUT_MS = _unshown("authorizer.zookeeper.session.timeout.ms", INT, least=1)
+ALTER_CONFIG_POLICY_CLASS_NAME = _unshown("alter.config.policy.class.name", STRING, "")
 AUTHORIZER_ZOOKEEPER_URL = _unshown("authorizer.zookeeper.url", STRING, "")
 BROKER_ID_GENERATION_ENABLE = _unshown("broker.id.generation.enable", BOOLEAN, "true")
+CLIENT_QUOTA_CALLBACK_CLASS = _unshown("client.quota.callback.class", STRING, "")
 CONTROLLER_QUOTA_WINDOW_NUM = _unshown("controller.quota.window.num", INT, "11", least=1)
 CONTROLLER_QUOTA_WINDOW_SIZE_SECONDS = _unshown("controller.quota.window.size.seconds", INT, "1", least=1)
+CREATE_TOPIC_POLICY_CLASS_NAME = _unshown("create.topic.policy.class.name", STRING, "")
 #: No setting of Kafka's: a switch for what is stricter here (KAFKA-17754).
 CTRLCHAN_TRANSACTION_LATE_END_REFUSE = _unshown("ctrlchan.transaction.late.end.refuse", BOOLEAN, "true")
 DELEGATION_TOKEN_EXPIRY_CHECK_INTERVAL_MS = _unshown(
@@ -421,7 +426,7 @@ MIN_INSYNC_REPLICAS = _topic("min.insync.replicas", INT, "1", twin="min.insync.r
 _described_only(_topic("preallocate", BOOLEAN, "false", twin="log.preallocate"))
 _described_only(_topic("remote.log.copy.disable", BOOLEAN, "false"))
 _described_only(_topic("remote.log.delete.on.disable", BOOLEAN, "false"))
-_described_only(_topic("remote.storage.enable", BOOLEAN, "false"))
+REMOTE_STORAGE_ENABLE = _topic("remote.storage.enable", BOOLEAN, "false")
 RETENTION_BYTES = _topic("retention.bytes", LONG, "-1", twin="log.retention.bytes")
 RETENTION_MS = _topic(
     "retention.ms",

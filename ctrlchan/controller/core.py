@@ -11,6 +11,7 @@ from typing import Final
 
 from ctrlchan.batch import ControllerBrokerRequestBatch
 from ctrlchan.channel import ControllerChannelManager
+from ctrlchan.config.policies import NO_POLICIES, Policies
 from ctrlchan.controller.events.event import ControllerState, Event
 from ctrlchan.controller.events.event_loop import EventLoop, Timer
 from ctrlchan.controller.events.notifications import LeaderChanges, Notification, NotificationKind
@@ -72,6 +73,8 @@ class ControllerCore:
     #: State nodes of partitions that are being reassigned, below IBP 2.7-IV2.
     isr_watches: WatchGroup = field(init=False)
     leader_comparison: LeaderComparison = field(init=False)
+    #: Of new topics, and of configs that clients change.
+    policies: Policies = NO_POLICIES
     #: The finalized features as this term has read or written them; None where they are not used.
     features: FeatureNode | None = None
     #: Topics of which listeners know.

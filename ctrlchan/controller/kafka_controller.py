@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from ctrlchan.batch import ControllerBrokerRequestBatch
 from ctrlchan.channel import ControllerChannelManager
+from ctrlchan.config.policies import Policies
 from ctrlchan.controller.core import ControllerCore
 from ctrlchan.controller.events.event import ControllerState, Event
 from ctrlchan.controller.events.event_loop import EventLoop
@@ -105,6 +106,7 @@ class KafkaController:
         self._endpoints: tuple[Endpoint, ...] = ()
         self._server: ControllerServer | None = None
         self._authorizer: Authorizer | None = None
+        self._policies = Policies.of(config.policies)
         self._tokens: DelegationTokens | None = None
         # Notified when a term begins or ends, and when the controller is closed.
         self._term_changed = threading.Condition()
@@ -217,6 +219,7 @@ class KafkaController:
             self._server.close()
         if self._authorizer is not None:
             self._authorizer.close()
+        self._policies.close()
         if self._tokens is not None:
             self._tokens.stop()
         if self._metrics is not None:
@@ -374,6 +377,7 @@ class KafkaController:
                 on_stop_replica_response=handlers.stop_replica,
             ),
             topic_configs=TopicConfigs(self._nodes, config),
+            policies=self._policies,
             notifier=self._notifier.notify,
             own_endpoints=self._endpoints if config.announced else (),
         )

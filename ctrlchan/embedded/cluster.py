@@ -377,6 +377,8 @@ def _controller(
         unclean_leader_election=table.UNCLEAN_LEADER_ELECTION_ENABLE.of(configs),
         topic_defaults=topic_defaults(configs.get),
         authorizer=configs if table.AUTHORIZER_CLASS_NAME.of(configs) else None,
+        policies=configs,
+        delete_topics=table.DELETE_TOPIC_ENABLE.of(configs),
         delegation_tokens=DelegationTokenSettings.of(configs),
         journal=journal,
         metrics=metrics,

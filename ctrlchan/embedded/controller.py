@@ -43,7 +43,8 @@ class LocalController:
     ``controller_id``: an id that no broker has. ``listener``: of the brokers, to connect to.
     ``num_partitions``, ``default_replication_factor``: of topics that are created without.
     ``topic_defaults``: topic configs that the brokers' settings set. ``authorizer``: its settings.
-    ``delegation_tokens``: their settings.
+    ``policies``: those of the brokers, which may name policies. ``delete_topics``: whether topics can be
+    deleted. ``delegation_tokens``: their settings.
     ``journal``: a file that keeps the nodes for the next cluster, or None.
     ``zookeeper``: its address, or None for nodes in memory. ``session_timeout``: of that ZooKeeper.
     ``metrics``, ``on_notification``: as for ``KafkaController``.
@@ -60,6 +61,8 @@ class LocalController:
         unclean_leader_election: bool = False,
         topic_defaults: Mapping[str, str] | None = None,
         authorizer: Mapping[str, str] | None = None,
+        policies: Mapping[str, str] | None = None,
+        delete_topics: bool = True,
         delegation_tokens: DelegationTokenSettings | None = None,
         journal: Path | None = None,
         zookeeper: str | None = None,
@@ -84,6 +87,8 @@ class LocalController:
                 unclean_leader_election=unclean_leader_election,
                 topic_defaults=topic_defaults or {},
                 authorizer=authorizer or {},
+                policies=policies or {},
+                delete_topics=delete_topics,
                 delegation_tokens=delegation_tokens or DelegationTokenSettings(),
             )
             self.controller = KafkaController(config, metrics=metrics, listener=on_notification)

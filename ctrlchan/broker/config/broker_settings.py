@@ -19,6 +19,9 @@ from ctrlchan.broker.config.parts import (
     server_settings,
 )
 from ctrlchan.broker.config.transaction_config import TransactionConfig
+from ctrlchan.config import table
+from ctrlchan.config.without_effect import refuse_unserved
+from ctrlchan.errors import ConfigError
 from ctrlchan.server.delegation_tokens.settings import DelegationTokenSettings
 from ctrlchan.server.socket_server import SocketServerSettings
 
@@ -45,6 +48,10 @@ class BrokerSettings(NamedTuple):
     @classmethod
     def of(cls, configs: Mapping[str, str]) -> BrokerSettings:
         """Return the settings that configs have under Kafka's names, and the defaults. Raises ConfigError."""
+        refuse_unserved(configs)
+        if callback := table.CLIENT_QUOTA_CALLBACK_CLASS.of(configs):
+            name = table.CLIENT_QUOTA_CALLBACK_CLASS
+            raise ConfigError(f"{name}: {callback!r}: quotas of a class are not served")
         return cls(
             logs=LogManagerSettings.of(configs),
             replicas=ReplicaSettings.of(configs),

@@ -34,7 +34,7 @@ def _reply(core: StoringCore, access: Access, messages: ClientMessages, body: An
     assert store is not None
     errors: Sequence[KafkaError | None]
     try:
-        errors = change_configs(store, access, messages, body)
+        errors = change_configs(store, access, messages, body, core.policies)
     except CtrlchanError as error:
         _LOG.error("the configs cannot be changed: %s", error)
         errors = [KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)] * len(body.resources)

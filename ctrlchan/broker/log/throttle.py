@@ -12,7 +12,7 @@ from typing import Final
 
 __all__ = ["Throttle"]
 
-#: Seconds of unused rate that count, and the longest sleep: one that is told to stop looks so often.
+#: Seconds of unused rate that count, and the longest sleep: who must stop looks so often.
 _SLICE: Final = 0.3
 #: More bytes a second than this are no limit.
 _UNLIMITED: Final = 1e15

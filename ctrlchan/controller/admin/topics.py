@@ -4,7 +4,7 @@ All functions run on the event loop's thread and return when the nodes are writt
 do the rest, and a caller that waits for the effect asks ``has_leaders`` or ``is_deleted``. Each topic of a
 request succeeds or fails for itself. Source: ``kafka.server.ZkAdminManager`` and ``kafka.zk.AdminZkClient``
 (Kafka 3.9). Different on purpose: the controller's own id never gets a replica, and there are no quotas
-(KIP-599) and no policies (``create.topic.policy.class.name``).
+(KIP-599).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from ctrlchan.config.parsing import check_configs
+from ctrlchan.config.policies import TopicRequest
 from ctrlchan.controller.admin.assignment import Assignment, BrokerRack, assign_replicas, check_racks
 from ctrlchan.controller.admin.names import INTERNAL_METADATA_TOPIC, Collisions, check_new_name, may_collide
 from ctrlchan.controller.core import ControllerCore
@@ -100,6 +101,7 @@ def create_topics(
                 collisions.check(topic.name)
             _check_assignment(assignment)
             check_configs(configs)
+            _check_policy(core, topic, assignment, configs)
         except KafkaError as error:
             results[topic.name] = error
             continue
@@ -110,6 +112,21 @@ def create_topics(
     if not validate_only:
         _write_topics(core, results)
     return results
+
+
+def _check_policy(
+    core: ControllerCore, topic: NewTopic, assignment: Assignment, configs: Mapping[str, str]
+) -> None:
+    is_assigned = bool(topic.assignment)
+    core.policies.check_topic(
+        TopicRequest(
+            topic=topic.name,
+            num_partitions=None if is_assigned else len(assignment),
+            replication_factor=None if is_assigned else len(assignment[0]),
+            replicas_assignments=assignment if is_assigned else None,
+            configs=configs,
+        )
+    )
 
 
 def _write_topics(core: ControllerCore, results: Created) -> None:

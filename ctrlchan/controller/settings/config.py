@@ -42,6 +42,8 @@ class ControllerConfig:
     - ``listener_security`` (none): of listeners whose security protocol is not PLAINTEXT, by listener name.
     - ``authorizer`` (none: all is allowed): the settings of the authorizer of requests, under Kafka's keys,
       ``authorizer.class.name`` among them.
+    - ``policies`` (none): the settings of the policies, under Kafka's keys,
+      ``create.topic.policy.class.name`` and ``alter.config.policy.class.name`` among them.
     - ``delegation_tokens`` (none): the key and the times of delegation tokens (``delegation.token.…``).
     - ``rack`` (None): needed when the brokers have racks (``broker.rack``).
     - ``delete_topics`` (True): whether topics can be deleted (``delete.topic.enable``).
@@ -71,6 +73,7 @@ class ControllerConfig:
     announced: bool = True
     listener_security: Mapping[str, ListenerSecurity] = field(default_factory=dict)
     authorizer: Mapping[str, str] = field(default_factory=dict, repr=False)
+    policies: Mapping[str, str] = field(default_factory=dict, repr=False)
     delegation_tokens: DelegationTokenSettings = field(default_factory=DelegationTokenSettings)
     rack: str | None = None
     delete_topics: bool = True

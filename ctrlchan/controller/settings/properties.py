@@ -45,6 +45,8 @@ def settings_of(
     authorizer = _authorizer(file)
     if authorizer:
         settings["authorizer"] = authorizer
+    if policies := _policies(file):
+        settings["policies"] = policies
     tokens = _delegation_tokens(file)
     if tokens.are_enabled:
         settings["delegation_tokens"] = tokens
@@ -102,6 +104,14 @@ def _authorizer(file: PropertiesFile) -> dict[str, str]:
     if not file.read_setting(table.AUTHORIZER_CLASS_NAME):
         return {}
     file.arguments({setting: (setting.name, None) for setting in _AUTHORIZER})
+    return {key: value for key in file.entries if (value := file.value(key)) is not None}
+
+
+def _policies(file: PropertiesFile) -> dict[str, str]:
+    """Return what policies are configured with; nothing if the file names none."""
+    names = table.CREATE_TOPIC_POLICY_CLASS_NAME.name, table.ALTER_CONFIG_POLICY_CLASS_NAME.name
+    if not any(map(file.value, names)):
+        return {}
     return {key: value for key in file.entries if (value := file.value(key)) is not None}
 
 

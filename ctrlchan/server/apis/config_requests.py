@@ -20,6 +20,7 @@ from ctrlchan.config.changes import (
     replace_broker,
     replace_topic,
 )
+from ctrlchan.config.policies import NO_POLICIES, Policies
 from ctrlchan.errors import ErrorCode, KafkaError
 from ctrlchan.server.access import ALTER_CONFIGS_CLUSTER, ALTER_CONFIGS_TOPIC, Access, DecidedAccess
 from ctrlchan.server.api import Reply
@@ -38,7 +39,14 @@ class _Apply(Protocol):
     """Changes the configs of one resource of a kind. Raises KafkaError."""
 
     def __call__(
-        self, store: ConfigStore, name: str, changes: Sequence[Change], /, *, validate_only: bool
+        self,
+        store: ConfigStore,
+        name: str,
+        changes: Sequence[Change],
+        policies: Policies = ...,
+        /,
+        *,
+        validate_only: bool,
     ) -> None: ...
 
 
@@ -47,7 +55,7 @@ _ALTER: Final[Mapping[int, _Apply]] = {_TOPIC: alter_topic, _BROKER: alter_broke
 
 
 def change_configs(
-    store: ConfigStore, access: Access, messages: ClientMessages, body: Any
+    store: ConfigStore, access: Access, messages: ClientMessages, body: Any, policies: Policies = NO_POLICIES
 ) -> list[KafkaError | None]:
     """Change the configs that a request of either API names; return the error of each resource."""
     counts = Counter((resource.resource_type, resource.resource_name) for resource in body.resources)
@@ -73,7 +81,7 @@ def change_configs(
                 # Kafka looks at the configs of brokers before it authorizes.
                 by_type[kind](store, name, changes, validate_only=True)
             _check_access(access, kind, name)
-            by_type[kind](store, name, changes, validate_only=body.validate_only)
+            by_type[kind](store, name, changes, policies, validate_only=body.validate_only)
         except KafkaError as error:
             return error
         return None

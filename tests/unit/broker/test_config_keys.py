@@ -27,7 +27,7 @@ ACCEPTED = [
     ("retention.ms", "-1"),
     ("retention.bytes", "-77"),
     ("compression.gzip.level", "-1"),
-    ("remote.storage.enable", "true"),
+    ("remote.storage.enable", "false"),
 ]
 REFUSED = [
     ("retention.ms", "-2", "Value must be at least -1"),

@@ -35,6 +35,9 @@ ALLOWED: Final = {
     # A key of meta.properties, which is another file than server.properties.
     ("broker/log/checkpoints.py", "broker.id"),
     ("broker/log/dump.py", "broker.id"),
+    # The reason why these have no effect.
+    ("config/without_effect.py", "log.message.format.version"),
+    ("config/without_effect.py", "metric.reporters"),
 }
 #: A word, too: arguments, keys of JSON.
 WORD: Final = "listeners"

@@ -59,7 +59,7 @@ def _handler(api: str) -> Callable[[ServerCore, Request], Future[Reply]]:
         access = decided_access(request.access, body)
 
         def change(controller: ControllerCore) -> list[KafkaError | None]:
-            return change_configs(_Store(controller), access, messages, body)
+            return change_configs(_Store(controller), access, messages, body, controller.policies)
 
         def reply(errors: list[KafkaError | None] | KafkaError) -> Reply:
             if isinstance(errors, KafkaError):

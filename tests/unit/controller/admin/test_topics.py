@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -16,6 +16,7 @@ from kazoo.client import KazooClient
 
 from ctrlchan._codec import ListColumn
 from ctrlchan.channel import ChannelConfig
+from ctrlchan.config.policies import CreateTopicPolicy, Policies, PolicyViolation, TopicRequest
 from ctrlchan.controller.admin.topics import (
     CreatedTopic,
     NewPartitions,
@@ -439,3 +440,34 @@ def test_has_leaders(core: ControllerCore) -> None:
     core.state.update("all", leader=1, leader_epoch=0)
     assert has_leaders(core, "t", 2)
     assert not has_leaders(core, "t", 3)
+
+
+class TwoReplicas(CreateTopicPolicy):
+    asked: ClassVar[list[TopicRequest]] = []
+
+    def validate(self, request: TopicRequest) -> None:
+        self.asked.append(request)
+        if request.replication_factor == 1:
+            raise PolicyViolation("too few")
+
+
+def test_a_policy_is_asked_about_topics_that_could_be_created(nodes: ClusterNodes) -> None:
+    core = core_of(nodes)
+    core.policies = Policies(TwoReplicas())
+    TwoReplicas.asked.clear()
+    topics = [
+        NewTopic(name="small", num_partitions=2, replication_factor=1, configs=[("retention.ms", "7")]),
+        NewTopic(name="assigned", assignment={0: [1]}),
+        NewTopic(name="not a topic", num_partitions=1, replication_factor=1),
+    ]
+    results = create_topics(core, topics, validate_only=True)
+    small, assigned = results["small"], results["assigned"]
+    assert isinstance(small, KafkaError)
+    assert (small.code, small.message) == (ErrorCode.POLICY_VIOLATION, "too few")
+    assert isinstance(assigned, CreatedTopic)
+    assert [one.topic for one in TwoReplicas.asked] == ["small", "assigned"]
+    first, second = TwoReplicas.asked
+    assert (first.num_partitions, first.replicas_assignments) == (2, None)
+    assert first.configs == {"retention.ms": "7"}
+    assert (second.num_partitions, second.replication_factor) == (None, None)
+    assert second.replicas_assignments == {0: [1]}
