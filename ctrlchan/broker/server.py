@@ -69,6 +69,7 @@ from ctrlchan.server.security.scram_users import ScramUsers
 from ctrlchan.server.socket_server import Listener, SocketServer, packed_rates
 from ctrlchan.state import Broker, Endpoint, SecurityProtocol
 from ctrlchan.zookeeper import nodes, paths
+from ctrlchan.zookeeper.consumer_offsets import ConsumerOffsets
 from ctrlchan.zookeeper.operations import Create
 
 if TYPE_CHECKING:
@@ -261,6 +262,7 @@ class BrokerServer:
                 replication_quotas=replication,
                 selecting=selecting,
                 old_fetches=self.fetch,
+                consumer_offsets=None if session is None else ConsumerOffsets(session),
             )
             sasl = self._make_sasl(listeners, tokens, cleanup)
             self._listen(listeners, settings, apis, authorizer, sasl, connections)

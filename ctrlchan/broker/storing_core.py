@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ctrlchan.broker.replica.replica_manager import ReplicaManager
     from ctrlchan.broker.replica.selector import SelectingReplicas
     from ctrlchan.server.delegation_tokens.delegation_tokens import DelegationTokens
+    from ctrlchan.zookeeper.consumer_offsets import ConsumerOffsets
 
 __all__ = ["StoringCore"]
 
@@ -42,7 +43,7 @@ class StoringCore(BrokerCore):
     delegation tokens; None without ``delegation.token.secret.key``. ``selecting``: asks the user's own
     selector of replicas; None without one. ``policies``: of the configs that clients change; those of new
     topics are the controller's. ``old_fetches``: the requests whose records are converted; None without
-    processors.
+    processors. ``consumer_offsets``: those in ZooKeeper; None without one.
     """
 
     settings: BrokerSettings
@@ -63,6 +64,7 @@ class StoringCore(BrokerCore):
     policies: Policies = NO_POLICIES
     selecting: SelectingReplicas | None = None
     old_fetches: OldFetches | None = None
+    consumer_offsets: ConsumerOffsets | None = None
 
     @property
     def partitions(self) -> PartitionTable:

@@ -103,9 +103,12 @@ DELEGATION_TOKENS: Final = "/delegation_token/tokens"
 #: Parent of sequential nodes that name changed delegation tokens.
 DELEGATION_TOKEN_CHANGES: Final = "/delegation_token/token_changes"
 
+#: Parent of the groups that keep their offsets in ZooKeeper.
+CONSUMERS: Final = "/consumers"
+
 #: The nodes that Kafka makes when a broker starts. Source: ``ZkData.PersistentZkPaths``.
 PERSISTENT: Final = (
-    "/consumers",
+    CONSUMERS,
     BROKER_IDS,
     TOPICS,
     CONFIG_CHANGES,
@@ -153,6 +156,11 @@ def partition(topic_name: str, number: int | str) -> str:
 def partition_state(topic_name: str, number: int | str) -> str:
     """Return the path of a partition's leader and ISR."""
     return f"{TOPICS}/{topic_name}/partitions/{number}/state"
+
+
+def consumer_offset(group_id: str, topic_name: str, number: int) -> str:
+    """Return the path of an offset that a group has committed before Kafka had a topic for it."""
+    return f"{CONSUMERS}/{group_id}/offsets/{topic_name}/{number}"
 
 
 def topic_config(name: str) -> str:

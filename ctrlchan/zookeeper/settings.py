@@ -104,7 +104,8 @@ def _check_sasl() -> None:
 
 def acl_of(path: str, set_acl: bool) -> tuple[Any, ...]:
     """Return kazoo's ACLs of a new node. Source: ``ZkData.defaultAcls``."""
-    if not set_acl:
+    # Old consumers write below ``/consumers``.
+    if not set_acl or path == paths.CONSUMERS:
         return tuple(OPEN_ACL_UNSAFE)
     if path.startswith(paths.SENSITIVE):
         return tuple(CREATOR_ALL_ACL)

@@ -40,9 +40,6 @@ CONFIGS: Final = {
 
 #: What is answered in another way: a pattern of the request's label and of all that differs, and the reason.
 EXCEPTIONS: Final = {
-    r"OffsetFetch v0 .*\n    \.Topics\[0\]\.Partitions\[0\]\.ErrorCode: Kafka 3, ours 35": (
-        "offsets in ZooKeeper: no client keeps them there since Kafka 0.9"
-    ),
     r"IncrementalAlterConfigs v\d .*'ConfigOperation': [239].*"
     r"\n    \.Responses\[0\]\.ErrorCode: Kafka -1, ours (40|42); [^;]*": (
         "a wrong operation is no unknown error"
@@ -91,6 +88,7 @@ def both(kafka_jars_ready: None, tmp_path_factory: pytest.TempPathFactory) -> It
         old_formats.old_records_produced,
         old_formats.old_records_fetched,
         old_formats.listed_segments,
+        old_formats.offsets_in_zookeeper,
         reading.fetched_records,
         reading.fetch_sessions,
         reading.listed_offsets,

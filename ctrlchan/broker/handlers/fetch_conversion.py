@@ -45,7 +45,7 @@ class _Answer(NamedTuple):
 
 
 def convert(core: StoringCore, version: int, fetched: Fetched) -> Reply | None:
-    """Return the response; None: nothing but markers of transactions was read, and the request may wait."""
+    """Return the response, or None if the request may wait and only markers of transactions were read."""
     answers = [_convert_partition(core, version, fetched.is_follower, one) for one in fetched.partitions]
     if (
         fetched.may_wait
@@ -113,5 +113,5 @@ def _converted(partition: Partition | None, fetched: FetchedPartition, magic: in
         try:
             data = partition.read(found.next_offset, max(limit, _READ_BYTES), isolation=READ_HIGH_WATERMARK)
         except KafkaError:
-            # The partition has changed meanwhile: the next request is told so.
+            # The partition has changed meanwhile: the next request gets the error.
             return found

@@ -1,7 +1,7 @@
 """OffsetCommit (8), OffsetFetch (9), OffsetDelete (47).
 
-Versions 0 of OffsetCommit and OffsetFetch keep offsets in ZooKeeper: they are refused, as by a Kafka broker
-without ZooKeeper. ``KafkaApis`` and ``GroupCoordinatorAdapter`` of Kafka 3.9.
+Versions 0 of OffsetCommit and OffsetFetch keep offsets in ZooKeeper (``zookeeper_offsets.py``): a broker
+without ZooKeeper refuses them. ``KafkaApis`` and ``GroupCoordinatorAdapter`` of Kafka 3.9.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from ctrlchan.broker.handlers.group_access import (
     readable_partitions,
     when_answered,
 )
+from ctrlchan.broker.handlers.zookeeper_offsets import commit_to_zookeeper, fetch_from_zookeeper
 from ctrlchan.broker.storing_core import StoringCore
 from ctrlchan.errors import ErrorCode
 from ctrlchan.server.access import DELETE_GROUP, DESCRIBE_GROUP, DESCRIBE_TOPIC, READ_GROUP, READ_TOPIC, asks
@@ -50,10 +51,10 @@ def _commit(core: StoringCore, request: Request) -> Reply | Future[Reply]:
     existing, unknown = readable_partitions(core, request.access, partitions)
     if not existing:
         return reply(unknown)
-    if request.version == _IN_ZOOKEEPER:
-        return reply([(each, ErrorCode.UNSUPPORTED_VERSION) for each in partitions])
     if unknown:
         commit = commit._replace(offsets=[each for each in commit.offsets if each.partition in existing])
+    if request.version == _IN_ZOOKEEPER:
+        return reply([*unknown, *commit_to_zookeeper(core, commit).items()])
 
     def committed(errors: dict[TopicPartition, ErrorCode]) -> Reply:
         return reply([*unknown, *errors.items()])
@@ -98,15 +99,18 @@ def _fetch_group(
         partitions = [
             TopicPartition(topic.name, index) for topic in group.topics for index in topic.partition_indexes
         ]
-    error, offsets = ErrorCode.UNSUPPORTED_VERSION, dict[TopicPartition, FetchedOffset]()
+    error, offsets = ErrorCode.NONE, dict[TopicPartition, FetchedOffset]()
     if not access.allows(*DESCRIBE_GROUP, group.group_id):
         error = ErrorCode.GROUP_AUTHORIZATION_FAILED
-    elif version != _IN_ZOOKEEPER:
+    else:
         asked = partitions
         described = access.allowed(*DESCRIBE_TOPIC, [topic.name for topic in group.topics or ()])
         if partitions is not None:
             asked = [each for each in partitions if each.topic in described]
-        error, offsets = coordinator_of(core).fetch(group.group_id, asked, require_stable=stable)
+        if version == _IN_ZOOKEEPER:
+            offsets = fetch_from_zookeeper(core, group.group_id, asked or ())
+        else:
+            error, offsets = coordinator_of(core).fetch(group.group_id, asked, require_stable=stable)
         if not error and partitions is None:
             described = access.allowed(*DESCRIBE_TOPIC, {each.topic for each in offsets})
             offsets = {each: offset for each, offset in offsets.items() if each.topic in described}

@@ -5,7 +5,7 @@ Source: ``RequestMetrics`` (Kafka 3.9).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from prometheus_client.core import CounterMetricFamily, Metric, SummaryMetricFamily
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 __all__ = ["collect"]
 
 _PREFIX: Final = "kafka_network_requestmetrics_"
+#: Keys of the APIs whose records may be converted.
+_CONVERTING: Final = (0, 1)
 
 
 def collect(server: BrokerServer) -> Iterator[Metric]:
@@ -48,3 +50,23 @@ def collect(server: BrokerServer) -> Iterator[Metric]:
         bytes_in.add_metric((name,), size)
         throttled.add_metric((name,), number, waits)
     yield from (requests, times, bytes_in, throttled, errors)
+    yield from _conversions(server, {name: number for name, (number, *_) in totals.items()})
+
+
+def _conversions(server: BrokerServer, requests: Mapping[str, int]) -> Iterator[Metric]:
+    """Yield what conversions have cost. ``requests``: how many there were, by API."""
+    times = SummaryMetricFamily(
+        f"{_PREFIX}messageconversionstimems", "Time of conversions, in ms", labels=("request",)
+    )
+    sizes = SummaryMetricFamily(
+        f"{_PREFIX}temporarymemorybytes", "Memory that conversions needed", labels=("request",)
+    )
+    for key in _CONVERTING:
+        name, time_ns, size = api_name(key), 0, 0
+        for partition in server.core.partitions.partitions():
+            _, own_ns, own_size = partition.converted(key)
+            time_ns, size = time_ns + own_ns, size + own_size
+        number = requests.get(name, 0)
+        times.add_metric((name,), number, time_ns / 1e6)
+        sizes.add_metric((name,), number, size)
+    yield from (times, sizes)

@@ -6,6 +6,7 @@ Source: ``BrokerTopicStats``, ``DelayedProduceMetrics``, ``DelayedFetchMetrics``
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
 __all__ = ["collect"]
 
 _SERVER: Final = "kafka_server_"
+
+
+#: APIs whose records may be converted: key, and part of the metric's name.
+_CONVERTING: Final = ((0, "produce"), (1, "fetch"))
 
 
 def collect(server: BrokerServer) -> Iterator[Metric]:
@@ -35,6 +40,7 @@ def collect(server: BrokerServer) -> Iterator[Metric]:
         for topic, sums in sorted(topics.items()):
             family.add_metric((topic,), sums[place])
         yield family
+    yield from _conversions(server)
     fetched = server.fetch.counters()
     produced, _, expired = server.produce.counters
     # Requests that processors leave to handler threads.
@@ -57,3 +63,19 @@ def collect(server: BrokerServer) -> Iterator[Metric]:
         "Sessions that gave way to others",
         fetched["session_evictions"],
     )
+
+
+def _conversions(server: BrokerServer) -> Iterator[Metric]:
+    """Yield the records that were written anew, by topic."""
+    for key, name in _CONVERTING:
+        topics: Counter[str] = Counter()
+        for partition in server.core.partitions.partitions():
+            topics[partition.topic] += partition.converted(key)[0]
+        family = CounterMetricFamily(
+            f"{_SERVER}brokertopicmetrics_{name}messageconversions",
+            f"Records of {name} requests that were converted or compressed again",
+            labels=("topic",),
+        )
+        for topic, records in sorted(topics.items()):
+            family.add_metric((topic,), records)
+        yield family

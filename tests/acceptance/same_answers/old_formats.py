@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
+from tests.acceptance.same_answers.grouping import ready
 from tests.acceptance.same_answers.recorder import Broker
 from tests.acceptance.same_answers.topics import create_topic, one_produce, plain, produce
 from tests.unit.broker.log.batches import TRANSACTIONAL, PlainRecord, batch_of
 from tests.unit.broker.log.old_formats.entries import APPEND_TIME, OldEntry, wrapped
 
-__all__ = ["listed_segments", "old_records_fetched", "old_records_produced"]
+__all__ = ["listed_segments", "offsets_in_zookeeper", "old_records_fetched", "old_records_produced"]
 
 #: From this version on of Produce records have format 2.
 _FORMAT_2_FROM: Final = 3
@@ -277,3 +278,46 @@ def _list(broker: Broker, *partitions: dict[str, int], topic: str = "segments", 
     one = {"PartitionIndex": 0, "Timestamp": -1, "MaxNumOffsets": 1}
     topics = [{"Name": topic, "Partitions": [one | partition for partition in partitions]}]
     broker.ask("ListOffsets", 0, ReplicaId=replica, Topics=topics)
+
+
+def offsets_in_zookeeper(broker: Broker) -> None:
+    """OffsetCommit 0 and OffsetFetch 0, and that the offsets are not those of the coordinator."""
+    ready(broker)
+    create_topic(broker, "in-zookeeper", 3)
+    topics = [
+        {"Name": "in-zookeeper", "Partitions": [{"PartitionIndex": index} for index in (0, 1, 2, 9, -1)]},
+        {"Name": "unknown", "Partitions": [{"PartitionIndex": 0}]},
+    ]
+    asked = [
+        {"Name": topic["Name"], "PartitionIndexes": [one["PartitionIndex"] for one in topic["Partitions"]]}
+        for topic in topics
+        if isinstance(topic["Partitions"], list)
+    ]
+    for group in (
+        "group",
+        "",
+        "with/slash",
+        ".",
+        "..",
+        "a/../b",
+        "a//b",
+        "/",
+        "end/",
+        "ü\u20ac",
+        "\x01",
+        "\uf000",
+    ):
+        broker.ask("OffsetFetch", 0, GroupId=group, Topics=asked)
+        for offset in (7, 0, -1, -(2**63), 2**63 - 1):
+            for metadata in ("", "text", None, "x" * 4096, "x" * 4097, "\U0001f600" * 2049):
+                fields = {"CommittedOffset": offset, "CommittedMetadata": metadata}
+                committed = [
+                    topic | {"Partitions": [one | fields for one in topic["Partitions"]]}
+                    for topic in topics
+                    if isinstance(topic["Partitions"], list)
+                ]
+                broker.ask("OffsetCommit", 0, GroupId=group, Topics=committed)
+            broker.ask("OffsetFetch", 0, GroupId=group, Topics=asked)
+        broker.ask("OffsetFetch", 1, GroupId=group, Topics=asked)
+        broker.ask("OffsetFetch", 0, GroupId=group, Topics=[])
+        broker.ask("OffsetCommit", 0, GroupId=group, Topics=[])

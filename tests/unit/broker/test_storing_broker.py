@@ -31,7 +31,9 @@ from tests.unit.broker.local_broker import (
     read_control_response,
     topic_id,
 )
+from tests.unit.broker.log.old_formats.entries import OldEntry
 from tests.unit.broker.replica.fetching import Asked, Fetcher
+from tests.unit.broker.replica.serving import produce_frame
 
 T = TypeVar("T")
 
@@ -278,6 +280,26 @@ def test_metrics_have_kafkas_names(broker: EmbeddedBroker) -> None:
     assert value("kafka_network_socketserver_expiredconnectionskilledcount_total") == 0
     broker.close()
     assert value("kafka_server_kafkaserver_brokerstate") == 0
+
+
+def test_conversions_are_counted(broker: EmbeddedBroker) -> None:
+    send(broker, UPDATE_METADATA, Part("alpha", 0))
+    send(broker, LEADER_AND_ISR, Part("alpha", 0, **ALONE))
+    frame = produce_frame(2, [("alpha", [(0, OldEntry().encoded() * 3)])])
+    exchange("127.0.0.1", broker.port, frame)
+    fetcher = Fetcher.__new__(Fetcher)
+    fetcher.version, fetcher.names = 1, {}
+    answer = fetcher.read(exchange("127.0.0.1", broker.port, fetcher.frame(Asked("alpha", offset=1))))
+    assert answer.partitions["alpha", 0].error == 0
+    registry = CollectorRegistry()
+    registry.register(broker.metrics)
+    for request, records in (("Produce", 3), ("Fetch", 2)):
+        name = f"kafka_server_brokertopicmetrics_{request.lower()}messageconversions_total"
+        assert registry.get_sample_value(name, {"topic": "alpha"}) == records
+        for metric in ("messageconversionstimems", "temporarymemorybytes"):
+            name = f"kafka_network_requestmetrics_{metric}"
+            assert registry.get_sample_value(f"{name}_count", {"request": request}) == 1
+            assert (registry.get_sample_value(f"{name}_sum", {"request": request}) or 0) > 0
 
 
 def test_only_brokers_with_records_have_metrics() -> None:

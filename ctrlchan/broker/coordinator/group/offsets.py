@@ -28,7 +28,7 @@ from ctrlchan.broker.coordinator.group.requests import (
 from ctrlchan.broker.coordinator.group.store import GroupStore
 from ctrlchan.errors import ErrorCode
 
-__all__ = ["CommitCallback", "Committing", "OffsetCleaner", "fetch_offsets"]
+__all__ = ["CommitCallback", "Committing", "OffsetCleaner", "fetch_offsets", "java_length"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -142,7 +142,7 @@ class Committing:
         offsets: Offsets = {}
         errors: dict[TopicPartition, ErrorCode] = {}
         for each in requested:
-            if _java_length(each.metadata or "") > self._config.offset_metadata_max:
+            if java_length(each.metadata or "") > self._config.offset_metadata_max:
                 errors[each.partition] = ErrorCode.OFFSET_METADATA_TOO_LARGE
             else:
                 offsets[each.partition] = _committed(each, now, expire_timestamp)
@@ -291,6 +291,6 @@ def _fetched(offset: CommittedOffset | None) -> FetchedOffset:
     return FetchedOffset(offset.offset, offset.leader_epoch, offset.metadata)
 
 
-def _java_length(text: str) -> int:
+def java_length(text: str) -> int:
     """Return ``String.length``: UTF-16 units."""
     return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from ctrlchan.broker.handlers import init_producer_id
 from ctrlchan.broker.handlers.table import GROUP_APIS
-from ctrlchan.errors import DecodeError, ErrorCode
+from ctrlchan.errors import DecodeError, ErrorCode, ZooKeeperError
 from ctrlchan.protocol import LEADER_DURING_DELETE
 from ctrlchan.server.api import Request
 from tests.kafka.waiting import wait_until
@@ -45,6 +46,8 @@ RANGES = {
     "OffsetDelete": (47, 0, 0),
     "TxnOffsetCommit": (28, 0, 4),
     "FindCoordinator": (10, 0, 6),
+    "ConsumerGroupHeartbeat": (68, 0, 0),
+    "ConsumerGroupDescribe": (69, 0, 0),
 }
 
 
@@ -236,10 +239,45 @@ def test_offsets_of_unknown_partitions_are_not_committed(shared: GroupBroker) ->
     assert shared.commit({("bar", 0): 1}, group_id="") == {("bar", 0): 3}
 
 
-def test_commits_of_version_0_are_refused(shared: GroupBroker) -> None:
+class Store:
+    """Offsets in ZooKeeper; of the partitions of one group an error."""
+
+    def __init__(self) -> None:
+        self.offsets: dict[tuple[str, str, int], int] = {}
+
+    def get(self, group_id: str, topic: str, partition: int) -> int | None:
+        self._check(group_id)
+        return self.offsets.get((group_id, topic, partition))
+
+    def set(self, group_id: str, topic: str, partition: int, offset: int) -> None:
+        self._check(group_id)
+        self.offsets[group_id, topic, partition] = offset
+
+    @staticmethod
+    def _check(group_id: str) -> None:
+        if group_id == "failing":
+            raise ZooKeeperError("no answer")
+
+
+def test_version_0_keeps_offsets_in_zookeeper(shared: GroupBroker) -> None:
+    store: Any = Store()
+    broker = GroupBroker(replace(shared.core, consumer_offsets=store), shared.offsets_partition)
+    errors = broker.commit({(TOPIC, 0): 7, (TOPIC, 5): 1, ("bar", 0): 1}, 0)
+    assert errors == {(TOPIC, 5): 3, ("bar", 0): 3, (TOPIC, 0): 0}
+    assert store.offsets == {(GROUP, TOPIC, 0): 7}
+    assert fetch(broker, 0, GROUP, [0, 1, 5]) == (
+        0,
+        {0: (7, None, "", 0), 1: (-1, None, "", 3), 5: (-1, None, "", 3)},
+    )
+    # The coordinator has none of them.
+    assert fetch(broker, 1, "in zookeeper alone", [0])[1][0][0] == -1
+    assert broker.commit({(TOPIC, 0): 7}, 0, group_id="failing") == {(TOPIC, 0): -1}
+    assert fetch(broker, 0, "failing", [0]) == (0, {0: (-1, None, "", -1)})
+
+
+def test_version_0_needs_zookeeper(shared: GroupBroker) -> None:
     errors = shared.commit({(TOPIC, 0): 1, ("bar", 0): 1}, 0)
-    assert errors == dict.fromkeys(errors, ErrorCode.UNSUPPORTED_VERSION)
-    assert len(errors) == 2
+    assert errors == {(TOPIC, 0): ErrorCode.UNSUPPORTED_VERSION, ("bar", 0): 3}
     assert fetch(shared, 0, GROUP, [0]) == (0, {0: (-1, None, "", ErrorCode.UNSUPPORTED_VERSION)})
 
 
