@@ -54,7 +54,7 @@ from ctrlchan.broker.storing_core import StoringCore
 from ctrlchan.config import table
 from ctrlchan.config.policies import Policies
 from ctrlchan.config.without_effect import warnings_of
-from ctrlchan.errors import CtrlchanError, ZooKeeperError
+from ctrlchan.errors import CtrlchanError, IllegalStateError, ZooKeeperError
 from ctrlchan.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from ctrlchan.peers.security import PeerSecurity
 from ctrlchan.server._connection_quotas import ConnectionQuotas
@@ -121,7 +121,10 @@ class BrokerServer:
         self._halt = halt
         self._is_registered = False
         self._scram_users = ScramUsers()
-        self._stopping = threading.Lock()
+        # Of ``start``, ``serve`` and ``stop``: who stops a broker that starts waits until it has started.
+        self._life = threading.RLock()
+        self._ended = threading.Event()
+        self._was_started = False
         # What ``stop`` does, in reverse order; a ``start`` that fails does it at once.
         self._cleanup = ExitStack()
         #: Set by ``start``.
@@ -147,9 +150,20 @@ class BrokerServer:
     def start(self, session: ZooKeeperSession | None = None) -> Broker:
         """Load the logs and bind the ports; return the broker with its ports.
 
-        ``session``: of its registration. Raises ConfigError, LogDirectoryError, and OSError when an address
-        cannot be listened on.
+        ``session``: of its registration. Raises ConfigError, LogDirectoryError, OSError when an address
+        cannot be listened on, and IllegalStateError for a second call.
         """
+        with self._life:
+            if self._was_started:
+                raise IllegalStateError(f"broker {self.node.id}: it can be started once")
+            self._was_started = True
+            try:
+                return self._start(session)
+            except BaseException:
+                self.state = BrokerState.NOT_RUNNING
+                raise
+
+    def _start(self, session: ZooKeeperSession | None) -> Broker:
         config, node = self.config, self.node
         self.state = BrokerState.STARTING
         with ExitStack() as cleanup:
@@ -516,23 +530,38 @@ class BrokerServer:
         return dataclasses.replace(endpoint, port=self.server.ports[endpoint.listener])
 
     def serve(self) -> None:
-        """Answer requests."""
-        self.core.replica_manager.serve(shrinks_isrs=self.core.controller is not None)
-        self.core.groups.start()
-        self.core.transactions.start()
-        self.pool.start()
-        self.server.start()
-        self.state = BrokerState.RUNNING
+        """Answer requests. Raises IllegalStateError unless the broker has been started."""
+        with self._life:
+            if self.state != BrokerState.STARTING:
+                raise IllegalStateError(f"broker {self.node.id}: it is {self.state.name}, not started")
+            self.core.replica_manager.serve(shrinks_isrs=self.core.controller is not None)
+            self.core.groups.start()
+            self.core.transactions.start()
+            self.pool.start()
+            self.server.start()
+            self.state = BrokerState.RUNNING
 
     def stop(self) -> None:
-        """Hand the leaders over, end all threads, and close the logs. May be called again."""
-        with self._stopping:
+        """Hand the leaders over, end all threads, and close the logs. May be called again.
+
+        Waits for a start in progress, and stops what it has started.
+        """
+        with self._life:
             if self.state == BrokerState.RUNNING:
                 self.state = BrokerState.PENDING_CONTROLLED_SHUTDOWN
                 self._shut_down_controlled()
+            self._was_started = True
             self.state = BrokerState.SHUTTING_DOWN
             self._cleanup.close()
             self.state = BrokerState.NOT_RUNNING
+        self._ended.set()
+
+    def wait_stopped(self, timeout: float | None = None) -> bool:
+        """Wait until the broker has stopped, by ``stop`` or because all its log directories have failed.
+
+        Return whether it has within ``timeout`` seconds. Source: ``KafkaServer.awaitShutdown``.
+        """
+        return self._ended.wait(timeout)
 
     def describe(self) -> dict[str, Any]:
         """Return what the broker holds and its counters, in values that JSON can carry."""
@@ -618,8 +647,9 @@ class BrokerServer:
 
     def _stop_at_once(self) -> None:
         """Stop without a controlled shutdown."""
-        self.state = BrokerState.SHUTTING_DOWN
-        self.stop()
+        with self._life:
+            self.state = BrokerState.SHUTTING_DOWN
+            self.stop()
 
 
 def _identity_of(decisions: Decisions, context: RequestContext) -> int:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
 from ctrlchan.broker.config.broker_config import (
@@ -15,7 +17,7 @@ from ctrlchan.broker.config.broker_config import (
 from ctrlchan.broker.core import BrokerCore
 from ctrlchan.broker.faults import Fault, FaultTarget
 from ctrlchan.closing import Closing
-from ctrlchan.errors import ConfigError
+from ctrlchan.errors import ConfigError, IllegalStateError
 from ctrlchan.launch.configs import ConfigValue, config_texts
 from ctrlchan.launch.descriptions import BrokerDescription
 from ctrlchan.launch.listeners import addresses
@@ -33,7 +35,9 @@ T = TypeVar("T")
 
 
 class EmbeddedBroker(FaultTarget, Closing):
-    """A broker that listens from construction to ``close``, on threads of its own.
+    """A broker that listens from construction to ``stop`` or ``close``, on threads of its own.
+
+    ``start`` starts a stopped broker again. All methods are thread-safe.
 
     - ``id``: 0 to 2^31 − 1 (``broker.id``).
     - ``host``: address to listen on and to be reached at.
@@ -106,8 +110,11 @@ class EmbeddedBroker(FaultTarget, Closing):
                 more_listeners=[(name, *address) for name, address in addresses(more_listeners).items()],
                 advertised=addresses(advertised_listeners),
             )
-            self._runner: _Runner = _Storing(config) if config.log_dirs else _WithoutRecords(config)
+            self._runner = _runner_of(config)
             cleanup.pop_all()
+        self._config = config
+        self._life = threading.Lock()
+        self._is_stopped = self._is_closed = False
 
     @property
     def port(self) -> int:
@@ -171,20 +178,58 @@ class EmbeddedBroker(FaultTarget, Closing):
         """
         self.inspect(lambda core: core.replicas.set_offline(topic, partition, offline))
 
+    def stop(self) -> None:
+        """Close the listeners, every connection, and the logs; what is stored stays.
+
+        A second call does nothing. The broker's state can still be inspected.
+        """
+        with self._life:
+            self._runner.close()
+            self._is_stopped = True
+
+    def start(self) -> None:
+        """Start the broker again on the ports that it had, with what it has stored and no metadata.
+
+        Raises IllegalStateError for a broker that runs or was closed, and what the constructor raises.
+        """
+        with self._life:
+            if self._is_closed:
+                raise IllegalStateError(f"broker {self.id} was closed")
+            if not self._is_stopped and not self._runner.wait_stopped(0):
+                raise IllegalStateError(f"broker {self.id} runs")
+            before = self._runner
+            self._runner = _runner_of(before.same_ports(self._config))
+            self._is_stopped = False
+
+    def wait_stopped(self, timeout: float | None = None) -> bool:
+        """Wait until the broker has stopped; return whether it has within ``timeout`` seconds.
+
+        One that stores records also stops by itself: when all its log directories have failed.
+        """
+        return self._runner.wait_stopped(timeout)
+
     def close(self) -> None:
-        """Close the listener, every connection, and the logs. The broker's state can still be inspected."""
-        self._runner.close()
-        self._folder.close()
+        """Stop the broker for ever, and remove its folder if that is temporary."""
+        self.stop()
+        with self._life:
+            self._is_closed = True
+            self._folder.close()
 
 
 class _Runner(Protocol):
-    """Runs a broker from construction to ``close``."""
+    """Runs a broker from construction to ``close``. ``same_ports``: the settings with the ports it has."""
 
     @property
     def core(self) -> BrokerCore: ...
     def describe(self) -> BrokerDescription: ...
     def metrics(self) -> Collector: ...
+    def same_ports(self, config: BrokerConfig) -> BrokerConfig: ...
+    def wait_stopped(self, timeout: float | None) -> bool: ...
     def close(self) -> None: ...
+
+
+def _runner_of(config: BrokerConfig) -> _Runner:
+    return _Storing(config) if config.log_dirs else _WithoutRecords(config)
 
 
 class _Storing:
@@ -196,6 +241,7 @@ class _Storing:
 
         self._service = BrokerServer(config)
         self.close = self._service.stop
+        self.wait_stopped = self._service.wait_stopped
         self._service.start()
         try:
             self._service.serve()
@@ -212,6 +258,11 @@ class _Storing:
 
         return BrokerMetrics(self._service)
 
+    def same_ports(self, config: BrokerConfig) -> BrokerConfig:
+        ports = self._service.ports
+        more = [(name, host, ports[name]) for name, host, _ in config.more_listeners]
+        return replace(config, port=ports[config.listener], more_listeners=more)
+
 
 class _WithoutRecords:
     """A broker that stores no records."""
@@ -220,7 +271,7 @@ class _WithoutRecords:
         self._service = BrokerService(config)
         self.core = self._service.core
         self.server = MetadataBrokers([self._service])
-        self.close = self.server.stop
+        self._ended = threading.Event()
         self.server.listen()
         try:
             self.server.serve()
@@ -233,3 +284,13 @@ class _WithoutRecords:
 
     def metrics(self) -> Collector:
         raise ConfigError("metrics: only of a broker with a log directory")
+
+    def same_ports(self, config: BrokerConfig) -> BrokerConfig:
+        return replace(config, port=self.core.endpoint.port)
+
+    def wait_stopped(self, timeout: float | None) -> bool:
+        return self._ended.wait(timeout)
+
+    def close(self) -> None:
+        self.server.stop()
+        self._ended.set()

@@ -179,6 +179,11 @@ class ZooKeeperSession:
             self._connection.cut()
             self._closing.join(_THREADS_TIMEOUT)
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether ``close`` was called."""
+        return self._closing is not None
+
     def __enter__(self) -> ZooKeeperSession:
         self.start()
         return self

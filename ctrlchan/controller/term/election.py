@@ -273,7 +273,7 @@ class Elector:
         except (ControllerMovedError, SessionExpiredError):
             raise
         except (CtrlchanError, Exception) as error:
-            if isinstance(error.__cause__, ControllerMovedError):
+            if isinstance(error.__cause__, ControllerMovedError) or self._session.is_closed:
                 raise
             _LOG.error("Error while becoming controller; forcing the controller to resign", exc_info=error)
             self.give_up(f"the failover failed: {error}")

@@ -190,7 +190,7 @@ def test_a_properties_file_with_a_session_timeout(tmp_path: Path, zookeeper_serv
     with file.open("a") as end:
         end.write("zookeeper.session.timeout.ms=4500\n")
     assert read_broker_properties(file).session_timeout == 4.5
-    with running("--config", str(file)) as process:
+    with running("--config", str(file), "--no-controller") as process:
         assert line(process).startswith("broker 7 listens on ")
         with socket.create_connection(("127.0.0.1", zookeeper_server.port), 20) as connection:
             connection.sendall(b"cons")

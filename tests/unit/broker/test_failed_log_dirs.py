@@ -106,14 +106,9 @@ def test_the_controller_hears_of_it_and_the_last_one_ends_the_broker(
         assert halted.wait(SECONDS)
         assert len(events()) == 1
 
-        def refused() -> bool:
-            try:
-                socket.create_connection(("127.0.0.1", service.core.endpoint.port), 5).close()
-            except ConnectionRefusedError:
-                return True
-            return False
-
-        wait_until(refused, timeout=SECONDS, what="the broker has stopped")
+        assert service.wait_stopped(SECONDS)
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", service.core.endpoint.port), 5)
 
 
 def test_a_process_without_log_directories_ends(tmp_path: Path) -> None:

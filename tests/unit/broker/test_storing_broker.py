@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -15,10 +15,12 @@ from prometheus_client import CollectorRegistry
 
 import ctrlchan
 from ctrlchan._codec import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA
+from ctrlchan.broker.config.broker_config import BrokerConfig
 from ctrlchan.broker.config.log_config import LogConfig
 from ctrlchan.broker.log.checkpoints import read_meta_properties
+from ctrlchan.broker.server import BrokerServer, BrokerState
 from ctrlchan.embedded import EmbeddedCluster
-from ctrlchan.errors import ConfigError, ErrorCode, LogDirectoryError
+from ctrlchan.errors import ConfigError, ErrorCode, IllegalStateError, LogDirectoryError
 from ctrlchan.launch.embedded import EmbeddedBroker
 from tests.kafka.waiting import wait_until
 from tests.kafka.wire import exchange
@@ -132,6 +134,56 @@ def test_a_temporary_folder_goes_with_the_broker() -> None:
     assert not Path(broker.log_dir).exists()
     broker.close()
     wait_until(lambda: set(threading.enumerate()) <= before, what="all threads have ended")
+
+
+@pytest.mark.parametrize("stores", [True, False])
+def test_a_stopped_broker_starts_again(stores: bool) -> None:
+    with EmbeddedBroker(1, log_dir=ctrlchan.TEMPORARY if stores else None) as broker:
+        send(broker, LEADER_AND_ISR, Part("alpha", 0, **ALONE))
+        port = broker.port
+        with pytest.raises(IllegalStateError, match="broker 1 runs"):
+            broker.start()
+        assert not broker.wait_stopped(0)
+        with ThreadPoolExecutor(1) as pool:
+            stopped = pool.submit(broker.wait_stopped, 60)
+            broker.stop()
+            assert stopped.result()
+        broker.stop()
+        with pytest.raises(ConnectionRefusedError):
+            ask(broker, 18, 0)
+        # It can still be inspected.
+        assert broker.describe()["replicas"]["partitions"] == 1
+        broker.start()
+        assert broker.port == port
+        assert not broker.wait_stopped(0)
+        # The controller has not spoken yet; what is stored stays.
+        assert broker.describe()["replicas"]["partitions"] == 0
+        if broker.log_dir is not None:
+            assert Path(broker.log_dir, "alpha-0").is_dir()
+        assert send(broker, LEADER_AND_ISR, Part("alpha", 0, **ALONE)) == [("alpha", 0, 0)]
+    with pytest.raises(IllegalStateError, match="broker 1 was closed"):
+        broker.start()
+
+
+def test_a_server_is_started_once_and_stops_behind_its_start(tmp_path: Path) -> None:
+    with EmbeddedBroker(1, log_dir=tmp_path) as broker:
+        send(broker, LEADER_AND_ISR, Part("alpha", 0, **ALONE))
+    with ThreadPoolExecutor(1) as pool:
+        stops: list[Future[None]] = []
+        server = BrokerServer(
+            BrokerConfig(id=1, log_dirs=(str(tmp_path),)), lambda *_: stops.append(pool.submit(server.stop))
+        )
+        with pytest.raises(IllegalStateError, match="NOT_RUNNING, not started"):
+            server.serve()
+        server.start()
+        (stop,) = stops
+        stop.result(60)
+    assert server.state == BrokerState.NOT_RUNNING
+    assert server.wait_stopped(0)
+    with pytest.raises(IllegalStateError, match="NOT_RUNNING, not started"):
+        server.serve()
+    with pytest.raises(IllegalStateError, match="it can be started once"):
+        server.start()
 
 
 def test_what_is_announced_is_served(broker: EmbeddedBroker) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterator
 
 import pytest
 
+from ctrlchan.controller.core import ControllerCore
 from ctrlchan.controller.events.event import ControllerState
+from ctrlchan.controller.term import election
 from ctrlchan.errors import NotControllerError
 from ctrlchan.zookeeper import paths
 from tests.fault.proxy import Proxy
@@ -68,6 +71,24 @@ def test_requests_that_wait_are_answered_when_the_session_expires(cluster: RealC
     go_on.set()
     blocked.result(TIMEOUT)
     wait_until(lambda: controller.epoch == 2, what="the controller is elected again")
+
+
+def test_a_controller_that_is_closed_while_it_takes_over(
+    cluster: RealCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The end of its session ends the failover, which is no error."""
+    begun = threading.Event()
+
+    def fail_over(core: ControllerCore) -> None:
+        begun.set()
+        wait_until(lambda: core.session.is_closed, timeout=TIMEOUT, what="the session is closed")
+        core.nodes.topic_deletions()
+
+    monkeypatch.setattr(election, "fail_over", fail_over)
+    controller = cluster.controller(1000)
+    assert begun.wait(TIMEOUT)
+    controller.close()
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
 def test_a_fence_that_comes_after_the_end_of_the_term_does_nothing(cluster: RealCluster) -> None:
