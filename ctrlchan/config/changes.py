@@ -25,6 +25,7 @@ __all__ = [
     "Operation",
     "alter_broker",
     "alter_topic",
+    "check_changes",
     "replace_broker",
     "replace_topic",
 ]
@@ -82,7 +83,7 @@ def alter_topic(
     validate_only: bool,
 ) -> None:
     """Apply changes to the configs of a topic (IncrementalAlterConfigs). Raises KafkaError."""
-    _check_changes(changes)
+    check_changes(changes)
     _check_named(name)
     config: dict[str, str] = {}
     if store.has_topic(name):
@@ -106,7 +107,7 @@ def replace_topic(
     validate_only: bool,
 ) -> None:
     """Replace all configs of a topic (AlterConfigs). Raises KafkaError."""
-    _check_changes(changes)
+    check_changes(changes)
     _check_named(name)
     _check_exists(store, name)
     config = {change.name: change.value or "" for change in changes}
@@ -128,7 +129,7 @@ def alter_broker(
 
     Raises KafkaError.
     """
-    _check_changes(changes)
+    check_changes(changes)
     broker_id = _broker_id(store, name)
     config = store.read_broker_config(broker_id)
     for change in changes:
@@ -148,7 +149,7 @@ def replace_broker(
     validate_only: bool,
 ) -> None:
     """Replace all dynamic configs in the same way (AlterConfigs). Raises KafkaError."""
-    _check_changes(changes)
+    check_changes(changes)
     broker_id = _broker_id(store, name)
     config = {change.name: change.value or "" for change in changes}
     store.check_broker_config(broker_id, config, list(config))
@@ -171,7 +172,8 @@ def _check_policy(policies: Policies, kind: str, name: str, changes: Sequence[Ch
     policies.check_configs(AlteredConfigs(resource_type=kind, name=name, configs=configs))
 
 
-def _check_changes(changes: Sequence[Change]) -> None:
+def check_changes(changes: Sequence[Change]) -> None:
+    """Raise KafkaError for a config that is changed twice, or to no value."""
     repeated = sorted(key for key, count in Counter(one.name for one in changes).items() if count > 1)
     if repeated:
         raise KafkaError(

@@ -34,6 +34,7 @@ class ConfigSource(IntEnum):
     DYNAMIC_DEFAULT_BROKER = 3
     STATIC_BROKER = 4
     DEFAULT = 5
+    DYNAMIC_BROKER_LOGGER = 6
 
 
 class Configs(NamedTuple):
@@ -56,6 +57,8 @@ class DescribedConfig(NamedTuple):
     @property
     def is_sensitive(self) -> bool:
         """Whether nobody is shown the value. As for Kafka, a config of unknown type may be a secret."""
+        if self.source is ConfigSource.DYNAMIC_BROKER_LOGGER:
+            return False
         return self.type in (ConfigType.UNKNOWN, ConfigType.PASSWORD)
 
 

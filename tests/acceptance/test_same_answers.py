@@ -116,6 +116,7 @@ def both(kafka_jars_ready: None, tmp_path_factory: pytest.TempPathFactory) -> It
         administration.metadata,
         administration.cluster,
         administration.features,
+        administration.log_levels,
         grouping.new_protocol,
         tokens.without_tokens,
         malformed.samples,

@@ -1,7 +1,6 @@
 """DescribeConfigs (32) of a broker that stores records: what is dynamic is read from ZooKeeper.
 
-``kafka.server.ConfigHelper.handleDescribeConfigsRequest`` of Kafka 3.9 in ZooKeeper mode, without the
-documentation of each config.
+``kafka.server.ConfigHelper.handleDescribeConfigsRequest`` of Kafka 3.9 in ZooKeeper mode.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from ctrlchan.config.changes import (
     Operation,
     alter_broker,
     alter_topic,
+    check_changes,
     replace_broker,
     replace_topic,
 )
@@ -25,6 +26,7 @@ from ctrlchan.errors import ErrorCode, KafkaError
 from ctrlchan.server.access import ALTER_CONFIGS_CLUSTER, ALTER_CONFIGS_TOPIC, Access, DecidedAccess
 from ctrlchan.server.api import Reply
 from ctrlchan.server.kio_messages import ClientMessages
+from ctrlchan.server.log_levels import alter_levels
 from ctrlchan.server.result_fields import error_fields
 
 __all__ = ["change_configs", "decided_access", "reply_to"]
@@ -66,9 +68,7 @@ def change_configs(
         try:
             if counts[kind, name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
-            if kind == _BROKER_LOGGER and by_type is _ALTER:
-                _check_access(access, kind, name)
-            if kind not in by_type:
+            if kind not in by_type and not (kind == _BROKER_LOGGER and by_type is _ALTER):
                 raise KafkaError(
                     ErrorCode.INVALID_REQUEST,
                     f"AlterConfigs is only supported for topics and brokers, but resource type is {kind}",
@@ -77,6 +77,11 @@ def change_configs(
                 Change(config.name, getattr(config, "config_operation", Operation.SET), config.value)
                 for config in resource.configs
             ]
+            if kind == _BROKER_LOGGER:
+                check_changes(changes)
+                _check_access(access, kind, name)
+                alter_levels(store.id, name, changes, validate_only=body.validate_only)
+                return None
             if kind == _BROKER and access.is_restricted:
                 # Kafka looks at the configs of brokers before it authorizes.
                 by_type[kind](store, name, changes, validate_only=True)

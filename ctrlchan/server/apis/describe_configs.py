@@ -1,7 +1,7 @@
 """DescribeConfigs (32): the configs of topics and of this broker.
 
-``kafka.server.ConfigHelper.handleDescribeConfigsRequest`` of Kafka 3.9 in ZooKeeper mode, without the
-documentation of each config. Topics have Kafka's defaults. A broker has no logger levels to show.
+``kafka.server.ConfigHelper.handleDescribeConfigsRequest`` of Kafka 3.9 in ZooKeeper mode. Topics have Kafka's
+defaults.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ from typing import Any, Protocol
 
 from ctrlchan.authorizer.acls import Operation
 from ctrlchan.config import table
-from ctrlchan.config.described import DescribedConfig, broker_configs, broker_defaults
+from ctrlchan.config.described import ConfigSource, DescribedConfig, broker_configs, broker_defaults
+from ctrlchan.config.descriptions import description_of
 from ctrlchan.config.dynamic import usable
 from ctrlchan.server.access import DESCRIBE_CONFIGS_CLUSTER, DESCRIBE_CONFIGS_TOPIC, Access, asks
 from ctrlchan.server.api import Api, Reply, Request
 from ctrlchan.server.kio_messages import ClientMessages, KioError
+from ctrlchan.server.log_levels import described_levels
 from ctrlchan.state import Endpoint
 from ctrlchan.text import why_unsendable
 from ctrlchan.topic_names import why_invalid
@@ -72,6 +74,7 @@ def describe(core: ConfigCore, request: Request) -> Reply:
     messages = ClientMessages("describe_configs", request.version)
     body = messages.decode(request)
     with_synonyms = getattr(body, "include_synonyms", False)
+    with_documentation = getattr(body, "include_documentation", False)
     unknown = [
         resource.resource_type
         for resource in body.resources
@@ -103,7 +106,7 @@ def describe(core: ConfigCore, request: Request) -> Reply:
                 resource_type=resource.resource_type,
                 resource_name=resource.resource_name,
                 configs=tuple(
-                    _entry(messages, config, with_synonyms)
+                    _entry(messages, config, with_synonyms, with_documentation)
                     for config in configs
                     if not resource.configuration_keys or config.name in resource.configuration_keys
                 ),
@@ -142,7 +145,7 @@ def _configs(core: ConfigCore, kind: int, name: str) -> Iterable[DescribedConfig
         if not name:
             raise _RefusedError(KioError.invalid_request, "Broker id must not be empty")
         _check_is_this_broker(core, name)
-        return ()
+        return described_levels()
     raise _RefusedError(KioError.invalid_request, "Client metrics are only supported in KRaft mode")
 
 
@@ -185,7 +188,10 @@ def _static_configs(core: ConfigCore) -> dict[str, str]:
     return configs
 
 
-def _entry(messages: ClientMessages, config: DescribedConfig, with_synonyms: bool) -> Any:
+def _entry(
+    messages: ClientMessages, config: DescribedConfig, with_synonyms: bool, with_documentation: bool
+) -> Any:
+    is_level = config.source is ConfigSource.DYNAMIC_BROKER_LOGGER
     fields: dict[str, Any] = {
         "name": config.name,
         "value": config.value,
@@ -194,7 +200,8 @@ def _entry(messages: ClientMessages, config: DescribedConfig, with_synonyms: boo
         "config_source": config.source,
         "is_sensitive": config.is_sensitive,
         "config_type": config.type,
-        "documentation": None,
+        # Kafka's loggers have an empty text, whoever asks.
+        "documentation": "" if is_level else description_of(config.name) if with_documentation else None,
         "synonyms": (),
     }
     if with_synonyms:

@@ -15,6 +15,7 @@ __all__ = [
     "described_configs",
     "features",
     "log_directories",
+    "log_levels",
     "metadata",
     "topics",
 ]
@@ -414,3 +415,35 @@ def _update(feature: str, level: int, kind: int = 1) -> dict[str, Any]:
         "AllowDowngrade": kind != 1,
         "UpgradeType": kind,
     }
+
+
+def log_levels(broker: Broker) -> None:
+    """IncrementalAlterConfigs and DescribeConfigs of loggers."""
+    for version in broker.versions["IncrementalAlterConfigs"]:
+        for node in ("1", "2", "one", ""):
+            for changes in (
+                [],
+                [("root", _SET, "FATAL")],
+                [("root", _SET, "fatal")],
+                [("root", _SET, "LOUD")],
+                [("root", _SET, None)],
+                [("root", _DELETE, None)],
+                [("root", _APPEND, "INFO")],
+                [("root", _SUBTRACT, "INFO")],
+                [("no.such.logger", _SET, "INFO")],
+                [("no.such.logger", _DELETE, None)],
+                [("root", _SET, "WARN"), ("no.such.logger", _SET, "INFO")],
+                [("root", _SET, "INFO"), ("root", _SET, "WARN")],
+            ):
+                altered = [
+                    {"Name": key, "ConfigOperation": operation, "Value": value}
+                    for key, operation, value in changes
+                ]
+                for validates in (True, False):
+                    one = _resource(_LOGGER, node, altered)
+                    broker.ask("IncrementalAlterConfigs", version, Resources=[one], ValidateOnly=validates)
+    for version in broker.versions["DescribeConfigs"]:
+        for synonyms in (False, True):
+            one = {"ResourceType": _LOGGER, "ResourceName": "1", "ConfigurationKeys": ["root", "no"]}
+            fields = {"IncludeSynonyms": synonyms, "IncludeDocumentation": True}
+            broker.ask("DescribeConfigs", version, Resources=[one], **fields)

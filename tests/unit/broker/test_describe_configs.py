@@ -32,6 +32,7 @@ def describe(
     version: int = 4,
     keys: Sequence[str] | None = None,
     synonyms: bool = True,
+    documentation: bool = False,
 ) -> Sequence[Any]:
     schema: Any = sys.modules[load_request_schema(DESCRIBE_CONFIGS, version).__module__]
     fields: dict[str, Any] = {
@@ -46,6 +47,8 @@ def describe(
     }
     if version >= 1:
         fields["include_synonyms"] = synonyms
+    if version >= 3:
+        fields["include_documentation"] = documentation
     return broker.client(DESCRIBE_CONFIGS, version, **fields).results  # type: ignore[no-any-return]
 
 
@@ -106,7 +109,6 @@ def test_synonyms_come_when_they_are_wanted(broker: LocalBroker) -> None:
         (BROKER, "2", ErrorCode.invalid_request),
         (BROKER, "one", ErrorCode.invalid_request),
         (BROKER, "99999999999", ErrorCode.invalid_request),
-        (BROKER_LOGGER, "1", ErrorCode.none),
         (BROKER_LOGGER, "", ErrorCode.invalid_request),
         (BROKER_LOGGER, "2", ErrorCode.invalid_request),
         (CLIENT_METRICS, "m", ErrorCode.invalid_request),
@@ -116,6 +118,24 @@ def test_resources_without_configs(broker: LocalBroker, kind: int, name: str, er
     refused, alpha = describe(broker, (kind, name), (TOPIC, "alpha"))
     assert (refused.error_code, refused.configs) == (error, ())
     assert alpha.error_code is ErrorCode.none
+
+
+def test_documentation(broker: LocalBroker) -> None:
+    for kind, name in ((TOPIC, "alpha"), (BROKER, "1")):
+        for version in (3, 4):
+            (result,) = describe(broker, (kind, name), version=version, documentation=True)
+            assert all(one.documentation.endswith(".") for one in result.configs)
+            (result,) = describe(broker, (kind, name), version=version)
+            assert {one.documentation for one in result.configs} == {None}
+
+
+def test_levels_of_loggers(broker: LocalBroker) -> None:
+    (levels,) = describe(broker, (BROKER_LOGGER, "1"))
+    root = levels.configs[0]
+    assert (root.name, root.config_source, root.is_sensitive, root.read_only) == ("root", 6, False, False)
+    names = {"FATAL", "ERROR", "WARN", "INFO", "DEBUG", "TRACE"}
+    assert {one.value for one in levels.configs} <= names
+    assert "ctrlchan.broker" in {one.name for one in levels.configs}
 
 
 @pytest.mark.parametrize("kind", [0, 3, GROUP, -1])

@@ -1,6 +1,6 @@
 """DescribeConfigs (32): configs of topics, of the controller itself, and the dynamic ones of all brokers.
 
-``ConfigHelper.handleDescribeConfigsRequest`` of Kafka 3.9 in ZooKeeper mode, without documentation. What
+``ConfigHelper.handleDescribeConfigsRequest`` of Kafka 3.9 in ZooKeeper mode. What
 is dynamic is read from ZooKeeper.
 """
 

@@ -160,6 +160,9 @@ class NoController:
     def create_topics(self, *_: Any, **__: Any) -> Future[Any]:
         return _failed()
 
+    def ask_local(self, *_: Any, **__: Any) -> None:
+        """No controller is in this process."""
+
 
 def _failed() -> Future[Any]:
     future: Future[Any] = Future()

@@ -715,7 +715,8 @@ def test_dynamic_configs_of_brokers(client: Connection, cluster: Cluster) -> Non
     assert altered(client, BROKER, "", (rate, 2, "1")) == KioError.invalid_config
     for name in ("1", "x", str(2**40)):
         assert altered(client, BROKER, name, (rate, 1, None)) == KioError.invalid_request
-    assert altered(client, 8, str(ID), ("kafka.controller", 0, "DEBUG")) == KioError.invalid_request
+    assert altered(client, 8, str(ID), ("no.such.logger", 0, "DEBUG")) == KioError.invalid_config
+    assert altered(client, 8, "1", ("root", 0, "ERROR")) == KioError.invalid_request
     assert altered(client, BROKER, "", (rate, 0, "1"), validate_only=True) == NO_ERROR
     assert cluster.node("/config/brokers/<default>")["config"][rate] == "5"
     assert described(client, "1", kind=BROKER).error_code == KioError.invalid_request
