@@ -33,6 +33,8 @@ logger = logging.getLogger("ctrlchan.broker")
 _UNDEFINED: Final = -1
 #: Seconds until a log that is being cleaned is tried again.
 _CLEANED_SECONDS: Final = 0.05
+#: Bytes of a copy between two flushes.
+_FLUSH_BYTES: Final = 32 << 20
 
 Key = tuple[str, int]
 
@@ -49,7 +51,8 @@ class _Step(Enum):
 class _Move:
     partition: Partition
     resume_at: float = 0.0
-    is_flushed: bool = False
+    #: Bytes since the last flush of the copy; -1: it has been flushed at the end of the log.
+    unflushed: int = 0
 
 
 class LogDirMoves:
@@ -233,6 +236,7 @@ class _MoveThread(threading.Thread):
             if records:
                 append_copied(future, records)
                 self._quota.record(len(records))
+                self._flush_some(move, future, len(records))
         future.update_high_watermark(log.high_watermark)
         if log.start_offset > future.start_offset:
             with suppress(KafkaError):
@@ -241,10 +245,10 @@ class _MoveThread(threading.Thread):
         partition.set_future_start(future.start_offset)
         if future.end_offset != log.end_offset:
             return _Step.GOES_ON
-        if not move.is_flushed:
-            # Before the last records: those that come meanwhile must not be many.
+        if move.unflushed >= 0:
+            # Before the exchange, which then has only few bytes to flush.
             future.flush()
-            move.is_flushed = True
+            move.unflushed = -1
             return _Step.GOES_ON
         if self._logs.replace_log(*key, partition.replace_log):
             return _Step.ENDED
@@ -253,6 +257,15 @@ class _MoveThread(threading.Thread):
             move.resume_at = monotonic() + _CLEANED_SECONDS
             return _Step.PAUSES
         return _Step.GOES_ON
+
+    @staticmethod
+    def _flush_some(move: _Move, future: Log, size: int) -> None:
+        """Flush the copy from time to time, so that no step takes long."""
+        if move.unflushed >= 0:
+            move.unflushed += size
+            if move.unflushed >= _FLUSH_BYTES:
+                future.flush()
+                move.unflushed = 0
 
     def _truncate(self, key: Key, log: Log, future: Log) -> None:
         """Remove the records of the future log that the other one does not have (any more)."""
