@@ -15,6 +15,7 @@ from ctrlchan.broker.replica.selector import Consumer, ReadableReplica, ReplicaS
 from ctrlchan.errors import ConfigError
 from ctrlchan.state import Broker as LiveBroker
 from ctrlchan.state import Endpoint, SecurityProtocol
+from tests.kafka.waiting import wait_until
 from tests.unit.broker.replica.fetching import (
     BROKER,
     EPOCH,
@@ -238,6 +239,10 @@ def leader(cluster: ctrlchan.EmbeddedCluster) -> Iterator[RawClient]:
     """A connection to the leader of the topic, broker 1 or 2."""
     cluster.move_leader("t", 0, broker_id=cluster.brokers[0].id)
     client = RawClient(cluster.bootstrap_servers.split(",")[0])
+    wait_until(
+        lambda: client.fetch_rack("2", offset=1).partitions["t", 0].preferred > 0,
+        what="the follower has the records",
+    )
     yield client
     client.socket.close()
 
