@@ -24,7 +24,7 @@ POM = """\
   <dependencies>
     <dependency>
       <groupId>org.apache.kafka</groupId>
-      <artifactId>kafka-clients</artifactId>
+      <artifactId>{artifact}</artifactId>
       <version>{version}</version>
     </dependency>
 {more}  </dependencies>
@@ -40,12 +40,14 @@ JAXB = """\
 """
 
 
-def jars(version: str) -> Path:
+def jars(version: str, artifact: str = "kafka-clients") -> Path:
     """Return the folder of this version's jars, which Maven fetches once."""
-    pom = BUILD / "java-clients" / f"{version}.pom.xml"
+    name = version if artifact == "kafka-clients" else f"{artifact}-{version}"
+    pom = BUILD / "java-clients" / f"{name}.pom.xml"
     pom.parent.mkdir(parents=True, exist_ok=True)
-    pom.write_text(POM.format(version=version, more=JAXB if version.startswith("0.") else ""))
-    return fetched_jars(pom, "java-clients", f"kafka-clients {version} (25 MB)", report_on_stderr)
+    more = JAXB if version.startswith("0.") else ""
+    pom.write_text(POM.format(artifact=artifact, version=version, more=more))
+    return fetched_jars(pom, "java-clients", f"{artifact} {version} (25 MB)", report_on_stderr)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
