@@ -136,6 +136,9 @@ class BrokerServer:
         self.end_txn: EndTxnApi
         self.hot: BrokerHandler
         self.authorizer: Authorizer | None
+        self.isr_updates: IsrUpdates | None
+        self.session: ZooKeeperSession | None
+        self.started_ms: int
         self._handler: RequestHandler[StoringCore]
         #: Of a start in progress, too: log directories may fail then.
         self._config_store: BrokerConfigs | None = None
@@ -164,6 +167,8 @@ class BrokerServer:
                 raise
 
     def _start(self, session: ZooKeeperSession | None) -> Broker:
+        self.session = session
+        self.started_ms = time.time_ns() // 1_000_000
         config, node = self.config, self.node
         self.state = BrokerState.STARTING
         with ExitStack() as cleanup:
@@ -391,7 +396,9 @@ class BrokerServer:
     ) -> tuple[ReplicaManager, GroupService, TransactionService]:
         """Make what gives logs their roles, and the coordinators, which listen to those of their topics."""
         node, store = self.node, self._config_store
-        isrs = None if controller is None else IsrUpdates(node.id, controller, replicas, lock)
+        isrs = self.isr_updates = (
+            None if controller is None else IsrUpdates(node.id, controller, replicas, lock)
+        )
         table = PartitionTable(
             node.id,
             isr_wanted=None if isrs is None else isrs.ask,

@@ -8,6 +8,7 @@ owner has handled the end of the former one (``renew``). Watches outlive a lost 
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
@@ -138,6 +139,9 @@ class ZooKeeperSession:
         self._new_session = False
         self._failure = "the session has not been started"
         self._closing: threading.Thread | None = None
+        #: How often the state became CONNECTED, SUSPENDED (the connection was lost) and LOST (the session has
+        #: expired, or was closed).
+        self.changes: Counter[str] = Counter()
         #: Whether the servers have multiRead (3.6), as far as is known.
         self.has_multi_read = True
 
@@ -471,6 +475,7 @@ class ZooKeeperSession:
     def _state_changed(self, state: str) -> None:
         """Called by kazoo's connection thread."""
         with self._changed:
+            self.changes[state] += 1
             self._connected = state == KazooState.CONNECTED
             new_session, callback = False, None
             if state == KazooState.LOST:

@@ -26,10 +26,12 @@ cdef class FetchApi(HotApi):
     cdef void* last_asking
     # fetch.max.bytes
     cdef int64_t max_bytes
-    # Counters: requests, requests that had to wait, waits that expired, and bytes of records
+    # Counters: requests, requests that had to wait, waits that expired, and bytes of records, for consumers and for
+    # followers
     cdef int64_t requests
     cdef int64_t waited
     cdef int64_t expired
     # Requests that wait now
     cdef int64_t waiting
     cdef int64_t bytes_out
+    cdef int64_t bytes_replicated

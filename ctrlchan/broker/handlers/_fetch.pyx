@@ -345,7 +345,7 @@ cdef void put_answer(
         return
     if throttled_bytes:
         self.leader_quota.count(throttled_bytes)
-    count_shared(&self.bytes_out, size)
+    count_shared(&self.bytes_replicated if current.request.replica_id >= 0 else &self.bytes_out, size)
     if current.kind != SESSIONLESS:
         for i in range(reading.count):
             note_answer(session, &reading.answers[i], current.kind == INCREMENTAL)
@@ -537,6 +537,7 @@ cdef class FetchApi(HotApi):
             "expired": self.expired,
             "waiting": self.waiting,
             "bytes_out": self.bytes_out,
+            "bytes_replicated": self.bytes_replicated,
             "sessions": sessions,
             "session_partitions": partitions,
             "session_evictions": evictions,

@@ -12,6 +12,7 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from ctrlchan.broker.metrics import (
+    application,
     authentication,
     connections,
     groups,
@@ -19,10 +20,12 @@ from ctrlchan.broker.metrics import (
     purgatories,
     quotas,
     replicas,
+    replication,
     requests,
     threads,
     topics,
     transactions,
+    zookeeper,
 )
 from ctrlchan.broker.metrics.families import gauge
 
@@ -38,11 +41,14 @@ _AREAS: Final = (
     authentication,
     connections,
     replicas,
+    replication,
     logs,
     groups,
     transactions,
     purgatories,
     quotas,
+    zookeeper,
+    application,
 )
 
 

@@ -46,7 +46,8 @@ def collect(server: BrokerServer) -> Iterator[Metric]:
     # Requests that processors leave to handler threads.
     produced += server.requests_of("Produce")
     for name, text, value in (
-        ("brokertopicmetrics_bytesout", "Bytes sent to consumers and followers", fetched["bytes_out"]),
+        ("brokertopicmetrics_bytesout", "Bytes sent to consumers", fetched["bytes_out"]),
+        ("brokertopicmetrics_replicationbytesout", "Bytes sent to followers", fetched["bytes_replicated"]),
         ("brokertopicmetrics_totalfetchrequests", "Fetch requests", fetched["requests"]),
         ("brokertopicmetrics_totalproducerequests", "Produce requests", produced),
         ("delayedfetchmetrics_expires", "Fetch requests that waited for too long", fetched["expired"]),

@@ -31,7 +31,7 @@ from ctrlchan.peers.security import PeerSecurity, SetupError
 from ctrlchan.rate_limit import LogRateLimit
 from ctrlchan.varints import encode_uvarint
 
-__all__ = ["ReplicaFetchers"]
+__all__ = ["FetcherFigures", "ReplicaFetchers"]
 
 logger = logging.getLogger("ctrlchan.broker")
 
@@ -65,6 +65,19 @@ class _Followed:
     lag: int | None = None
 
 
+@dataclass(slots=True)
+class FetcherFigures:
+    """``bytes`` of records and ``requests`` so far.
+
+    ``lags``: for (topic, partition, leader, number of the thread) the records below the leader's high
+    watermark that the log does not have yet, as far as the leader has said.
+    """
+
+    bytes: int
+    requests: int
+    lags: dict[tuple[str, int, int, int], int]
+
+
 class ReplicaFetchers:
     """The threads that follow leaders for the broker ``broker_id``.
 
@@ -93,6 +106,8 @@ class ReplicaFetchers:
         self._threads: dict[tuple[int, int], _FetcherThread] = {}
         self._count = self._settings.threads
         self._stopped = False
+        # Of threads that have ended.
+        self._ended_bytes = self._ended_requests = 0
 
     def follow(self, partition: Partition) -> None:
         """Copy the records of a partition from its leader. Nothing else may append to its log meanwhile."""
@@ -128,6 +143,8 @@ class ReplicaFetchers:
             self._count = count
             threads = list(self._threads.values())
             self._threads.clear()
+            for thread in threads:
+                self._note_end(thread)
             for partition in [one for thread in threads for one in thread.end()]:
                 self._follow(partition)
         logger.info("broker %d: %d fetcher threads for each leader", self._broker_id, count)
@@ -136,6 +153,17 @@ class ReplicaFetchers:
         """Stop copying a partition. No thread of this class changes its log after this call."""
         with self._lock:
             self._forget((topic, partition))
+
+    def figures(self) -> FetcherFigures:
+        """Return what the threads have done so far, and how far behind they are."""
+        with self._lock:
+            threads = list(self._threads.items())
+            figures = FetcherFigures(self._ended_bytes, self._ended_requests, {})
+        for (leader, number), thread in threads:
+            figures.bytes += thread.bytes
+            figures.requests += thread.requests
+            figures.lags |= {(*key, leader, number): lag for key, lag in thread.lags()}
+        return figures
 
     def stop(self) -> None:
         """End all threads."""
@@ -153,6 +181,11 @@ class ReplicaFetchers:
             if thread.unfollow(key):
                 del self._threads[place]
                 thread.stop()
+                self._note_end(thread)
+
+    def _note_end(self, thread: _FetcherThread) -> None:
+        self._ended_bytes += thread.bytes
+        self._ended_requests += thread.requests
 
 
 class _FetcherThread(threading.Thread):
@@ -184,8 +217,15 @@ class _FetcherThread(threading.Thread):
         self._followed: dict[Key, _Followed] = {}
         self._ended = threading.Event()
         self._connection: PeerConnection | None = None
+        #: Bytes of records that were appended, and Fetch requests. Changed by this thread alone.
+        self.bytes = self.requests = 0
 
     # -- what is followed
+
+    def lags(self) -> list[tuple[Key, int]]:
+        """Return the partitions for which the leader has answered, with the records that are missing."""
+        with self._changed:
+            return [(key, one.lag) for key, one in self._followed.items() if one.lag is not None]
 
     def follow(self, partition: Partition) -> None:
         with self._changed:
@@ -279,6 +319,7 @@ class _FetcherThread(threading.Thread):
     def _fetch(self, followed: dict[Key, _Followed]) -> Any:
         """Send a Fetch request for these partitions; return kio's response."""
         body = self._fetch_body(followed)
+        self.requests += 1
         return decode_answer("fetch", FETCH_VERSION, *self._exchange(_FETCH, FETCH_VERSION, True, body))
 
     def _fetch_body(self, followed: dict[Key, _Followed]) -> bytes:
@@ -375,6 +416,7 @@ class _FetcherThread(threading.Thread):
             return
         if data.records:
             append_copied(log, data.records)
+            self.bytes += len(data.records)
             if partition.follower_is_throttled:
                 self._quota.record(len(data.records))
         if data.records or one.lag is None:

@@ -6,6 +6,7 @@ Source: ``AlterPartitionManager`` and ``Partition.submitAlterPartition`` (Kafka 
 from __future__ import annotations
 
 import logging
+import threading
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from typing import Final, Protocol
@@ -43,6 +44,9 @@ class IsrUpdates:
         self._controller = controller
         self._replicas = replicas
         self._lock = lock
+        self._counting = threading.Lock()
+        #: ISRs that the controller has accepted with fewer and with more replicas; those that it has refused.
+        self.shrinks = self.expands = self.failures = 0
 
     def ask(self, partition: Partition, wanted: WantedIsr) -> None:
         """Ask the controller for another ISR of a partition that this broker leads."""
@@ -69,11 +73,13 @@ class IsrUpdates:
         """Apply the controller's answer to a wanted ISR."""
         if done.cancelled() or done.exception() is not None:
             partition.keep_isr(wanted.leader_epoch, wanted.partition_epoch)
+            self._count("failures")
             return
         altered = done.result()
         if altered.error in _NOT_CHANGED:
             partition.keep_isr(wanted.leader_epoch, wanted.partition_epoch)
         if altered.error:
+            self._count("failures")
             # After any other error the next LeaderAndIsr has the valid ISR.
             logger.info(
                 "broker %d: ISR of %s-%d: the controller answers %s",
@@ -83,6 +89,7 @@ class IsrUpdates:
                 ErrorCode.name_of(altered.error),
             )
             return
+        self._count("shrinks" if len(altered.isr) < len(partition.isr) else "expands")
         partition.set_isr(tuple(altered.isr), altered.partition_epoch, altered.leader_epoch)
         with self._lock:
             try:
@@ -91,3 +98,8 @@ class IsrUpdates:
                 )
             except KeyError:
                 return  # deleted in between
+
+    def _count(self, name: str) -> None:
+        # Answers come on several threads.
+        with self._counting:
+            setattr(self, name, getattr(self, name) + 1)

@@ -24,7 +24,7 @@ from ctrlchan.broker.log.manager import LogManager
 from ctrlchan.broker.metadata.hosted_replicas import Assignment, HostedReplicas
 from ctrlchan.broker.quota._replication_quota import ReplicationQuota
 from ctrlchan.broker.replica._partitions import Partition, PartitionTable
-from ctrlchan.broker.replica.fetcher import ReplicaFetchers
+from ctrlchan.broker.replica.fetcher import FetcherFigures, ReplicaFetchers
 from ctrlchan.broker.replica.log_dir_moves import LogDirMoves
 from ctrlchan.errors import ErrorCode, KafkaError, LogDirectoryError
 from ctrlchan.peers.connection import Address
@@ -193,6 +193,10 @@ class ReplicaManager:
         for partition in self.table.partitions():
             if partition.topic == topic:
                 partition.update_config(config)
+
+    def fetcher_figures(self) -> FetcherFigures:
+        """Return what the fetchers have done so far, and how far behind they are."""
+        return self._fetchers.figures()
 
     def resize_fetchers(self, threads: int) -> None:
         """Have another number of fetcher threads for each leader."""

@@ -244,6 +244,8 @@ def test_a_broker_with_a_file_takes_part_in_elections(
         assert "\nkafka_server_kafkaserver_brokerstate 3.0\n" in metrics
         active = "\nkafka_controller_kafkacontroller_activecontrollercount 1.0\n"
         assert (active in metrics) == is_elected
+        assert "\nkafka_server_sessionexpirelistener_sessionstate 1.0\n" in metrics
+        assert "\nkafka_server_sessionexpirelistener_zookeepersyncconnects_total 1.0\n" in metrics
         status, errors = ended(process, signal.SIGTERM)
     assert (status, errors) == (0, "")
 

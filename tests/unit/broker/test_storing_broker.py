@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -296,6 +297,24 @@ def test_the_controller_moves_leaders_before_a_broker_ends(enabled: str, asked: 
     assert controller.asked == asked
 
 
+def documented_metrics() -> set[str]:
+    """Return the metrics of the guide; of a list, the later ones begin with the words of the first."""
+    text = (Path(__file__).parents[3] / "docs" / "metrics.md").read_text()
+    found: set[str] = set()
+    for row in text.splitlines():
+        *_, ours, _ = row.split("|") if row.startswith("|") else ("", "", "")
+        for name in re.findall(r"`(…?\w+)`", ours):
+            if not name.startswith("…"):
+                first = name
+            # Some end of the first name stands for the dots.
+            found |= (
+                {f"kafka_{first[:at]}{name[1:]}" for at in range(len(first)) if first[at] == "_"}
+                if name.startswith("…")
+                else {f"kafka_{name}"}
+            )
+    return found
+
+
 def test_metrics_have_kafkas_names(broker: EmbeddedBroker) -> None:
     send(broker, LEADER_AND_ISR, Part("alpha", 0, **ALONE), Part("alpha", 1, replicas=(1, 2), isr=(1,)))
     registry = CollectorRegistry()
@@ -330,6 +349,12 @@ def test_metrics_have_kafkas_names(broker: EmbeddedBroker) -> None:
     assert value("kafka_cluster_partition_underreplicated", topic="alpha", partition="1") == 1
     assert value("kafka_log_logmanager_logdirectoryoffline", logdirectory=str(broker.log_dir)) == 0
     assert value("kafka_network_socketserver_expiredconnectionskilledcount_total") == 0
+    assert value("kafka_server_app_info", id="1", version=ctrlchan.__version__) == 1
+    assert value("kafka_server_replicafetchermanager_maxlag") == 0
+    described = documented_metrics()
+    assert [name for name in names if name not in described] == []
+    # There is no ZooKeeper.
+    assert not any("sessionexpirelistener" in name for name in names)
     broker.close()
     assert value("kafka_server_kafkaserver_brokerstate") == 0
 

@@ -32,13 +32,16 @@ class Samples(port: () => Option[Int]) {
   def now(): Seq[Sample] = {
     val oldest = System.nanoTime - (if (readsOften()) OftenKeepFor else 0)
     synchronized {
-      if (readAt - oldest < 0) {
-        val begin = System.nanoTime
-        read = port().map(fetch).getOrElse(Nil)
-        readAt = begin
-      }
-      read
+      if (readAt - oldest < 0) newest() else read
     }
+  }
+
+  /** Nothing older than the call. */
+  def newest(): Seq[Sample] = synchronized {
+    val begin = System.nanoTime
+    read = port().map(fetch).getOrElse(Nil)
+    readAt = begin
+    read
   }
 
   private def readsOften(): Boolean = {
@@ -98,8 +101,13 @@ class BrokerMetrics(
   private val Labels = Map("client_id" -> "client-id", "networkprocessor" -> "networkProcessor")
   private val RatesOfQuotas = Set("byte-rate", "request-time", "mutation-rate")
 
-  override def metrics(): java.util.Map[MetricName, KafkaMetric] = {
-    val found = samples.now().collect { case Sample(Name(group, name), labels, value) =>
+  override def metrics(): java.util.Map[MetricName, KafkaMetric] = new java.util.HashMap(metricsOf(samples.now())) {
+    // What a thread that reads often does not find may have come since then.
+    override def get(name: Any): KafkaMetric = Option(super.get(name)).getOrElse(metricsOf(samples.newest()).get(name))
+  }
+
+  private def metricsOf(read: Seq[Sample]): java.util.Map[MetricName, KafkaMetric] = {
+    val found = read.collect { case Sample(Name(group, name), labels, value) =>
       nameOf(name, Groups(group), labels.map { case (label, text) => Labels.getOrElse(label, label) -> text }) -> value
     }.toMap
     // A client that never waited has a throttle time, too: it is no number.

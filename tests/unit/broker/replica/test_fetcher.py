@@ -98,12 +98,23 @@ def test_a_follower_has_what_the_leader_has(cluster: Cluster) -> None:
     wait_until(lambda: same(orders, followers[0]) and same(users, followers[1]), what="equal logs")
     assert orders.high_watermark == 5
     assert batches(followers[0]) == batches(orders)
+    size = len(orders.read(0, 1 << 20))
     assert orders.log is not None
     orders.log.increment_start_offset(4)
     wait_until(
         lambda: followers[0].log and followers[0].log.start_offset == 4, what="the deletion of records"
     )
     wait_until(lambda: orders.low_watermark == 4, what="the low watermark")
+    figures = cluster.fetchers.figures()
+    assert figures.bytes == sum(len(one.read(0, 1 << 20)) for one in (users,)) + size
+    assert figures.requests > 2
+    assert {(topic, lag) for (topic, *_), lag in figures.lags.items()} == {("orders", 0), ("users", 0)}
+    # What was copied is counted after the end of the thread, too.
+    cluster.fetchers.unfollow("orders", 0)
+    cluster.fetchers.unfollow("users", 0)
+    after = cluster.fetchers.figures()
+    assert (after.bytes, after.lags) == (figures.bytes, {})
+    assert after.requests >= figures.requests
 
 
 def test_what_a_follower_has_is_flushed_where_the_topic_says_so(cluster: Cluster) -> None:

@@ -70,6 +70,7 @@ class Rig:
     replicas: HostedReplicas
     controller: Any
     groups: Any
+    isrs: IsrUpdates
 
 
 @pytest.fixture
@@ -83,7 +84,8 @@ def rig(tmp_path: Path) -> Iterator[Rig]:
     replicas.assign(np.array([0]), {"leader_epoch": np.int32(5), "partition_epoch": np.int32(7)}, {})
     controller: Any = Controller()
     groups: Any = Groups()
-    table = PartitionTable(1, isr_wanted=IsrUpdates(1, controller, replicas, lock).ask, max_lag_ms=1_000)
+    isrs = IsrUpdates(1, controller, replicas, lock)
+    table = PartitionTable(1, isr_wanted=isrs.ask, max_lag_ms=1_000)
     made = ReplicaManager(
         table,
         logs,
@@ -93,7 +95,7 @@ def rig(tmp_path: Path) -> Iterator[Rig]:
         max_lag_ms=1_000,
         listeners={OFFSETS_TOPIC: groups},
     )
-    yield Rig(made, replicas, controller, groups)
+    yield Rig(made, replicas, controller, groups, isrs)
     made.stop()
     table.close()
     logs.stop()
@@ -109,6 +111,7 @@ def test_the_controller_commits_a_smaller_isr(rig: Rig) -> None:
     assert controller.asked == [("alpha", bytes(16), 0, 5, 7, (1,))]
     controller.answers[0].set_result(Altered())
     assert (partition.isr, partition.partition_epoch) == ((1,), 8)
+    assert (rig.isrs.shrinks, rig.isrs.expands, rig.isrs.failures) == (1, 0, 0)
     # A LeaderAndIsr with the old partition epoch, which comes late, is older now.
     assert rig.replicas.columns.partition_epoch.tolist() == [8]
 
@@ -127,6 +130,7 @@ def test_a_refused_isr_is_asked_for_again(rig: Rig, answer: Any) -> None:
     else:
         controller.answers[0].set_result(answer)
     assert partition.isr == (1, 2)
+    assert (rig.isrs.shrinks, rig.isrs.expands, rig.isrs.failures) == (0, 0, 1)
     manager.table.shrink_isrs(FAR_AHEAD_MS)
     assert len(controller.asked) == 2
 

@@ -1,0 +1,36 @@
+"""Metrics of the broker's ZooKeeper session; none for a broker without ZooKeeper.
+
+Source: ``ZooKeeperClient``, type ``SessionExpireListener`` (Kafka 3.9).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from kazoo.protocol.states import KazooState
+from prometheus_client.core import Metric
+
+from ctrlchan.broker.metrics.families import counter, gauge
+
+if TYPE_CHECKING:
+    from ctrlchan.broker.server import BrokerServer
+
+__all__ = ["collect"]
+
+_PREFIX: Final = "kafka_server_sessionexpirelistener_"
+_CHANGES: Final = (
+    ("zookeepersyncconnects", "Connections that were made", KazooState.CONNECTED),
+    ("zookeeperdisconnects", "Connections that were lost", KazooState.SUSPENDED),
+    ("zookeeperexpires", "Sessions that have ended", KazooState.LOST),
+)
+
+
+def collect(server: BrokerServer) -> Iterator[Metric]:
+    """Yield the metrics as of now."""
+    session = server.session
+    if session is None:
+        return
+    yield gauge(f"{_PREFIX}sessionstate", "1: there is a connection", session.is_connected)
+    for name, text, state in _CHANGES:
+        yield counter(f"{_PREFIX}{name}", text, session.changes[state])
