@@ -55,6 +55,7 @@ def read_broker_properties(
     given: tuple[Endpoint, ...] = listeners["listeners"]
     advertised: tuple[Endpoint, ...] = listeners.get("advertised_listeners", ())
     listener = _listener_of_brokers(file, given)
+    _check_control_plane(file, [*(advertised or given)], listener)
     log_dirs = [log_dir] if log_dir is not None else _log_dirs(file)
     settings: dict[str, Any] = {
         "host": listener.host,
@@ -106,6 +107,18 @@ def _listener_of_brokers(file: PropertiesFile, given: Sequence[Endpoint]) -> End
     if len(given) > 1 or file.value(table.INTER_BROKER_LISTENER_NAME.name) is not None:
         file.refuse(table.INTER_BROKER_LISTENER_NAME.name, f"{wanted!r} is none of the listeners")
     return given[0]
+
+
+def _check_control_plane(file: PropertiesFile, known: Sequence[Endpoint], of_brokers: Endpoint) -> None:
+    """Raise ConfigError for a listener of the controller that is none, or that of brokers (KIP-291)."""
+    key = table.CONTROL_PLANE_LISTENER_NAME.name
+    name = file.value(key)
+    if name is None:
+        return
+    if name not in (names := [one.listener for one in known]):
+        file.refuse(key, f"must be one of the advertised listeners: {', '.join(names)}")
+    if name == of_brokers.listener:
+        file.refuse(key, "must be another listener than the one that brokers connect to")
 
 
 def _log_dirs(file: PropertiesFile) -> list[str]:

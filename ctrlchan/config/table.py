@@ -423,7 +423,7 @@ MIN_COMPACTION_LAG_MS = _topic(
     "min.compaction.lag.ms", LONG, "0", twin="log.cleaner.min.compaction.lag.ms", least=0
 )
 MIN_INSYNC_REPLICAS = _topic("min.insync.replicas", INT, "1", twin="min.insync.replicas", least=1)
-_described_only(_topic("preallocate", BOOLEAN, "false", twin="log.preallocate"))
+PREALLOCATE = _topic("preallocate", BOOLEAN, "false", twin="log.preallocate")
 _described_only(_topic("remote.log.copy.disable", BOOLEAN, "false"))
 _described_only(_topic("remote.log.delete.on.disable", BOOLEAN, "false"))
 REMOTE_STORAGE_ENABLE = _topic("remote.storage.enable", BOOLEAN, "false")

@@ -37,6 +37,7 @@ class LogConfig(TypedSettings):
     segment_jitter_ms: int = value_of(table.SEGMENT_JITTER_MS)
     segment_index_bytes: int = value_of(table.SEGMENT_INDEX_BYTES)
     index_interval_bytes: int = value_of(table.INDEX_INTERVAL_BYTES)
+    preallocate: bool = value_of(table.PREALLOCATE)
     retention_bytes: int = value_of(table.RETENTION_BYTES)
     retention_ms: int = value_of(table.RETENTION_MS)
     flush_messages: int = value_of(table.FLUSH_MESSAGES)

@@ -31,6 +31,8 @@ cdef int write_at(int fd, const uint8_t* data, int64_t size, int64_t position) n
 cdef int write_all(int fd, const uint8_t* data, int64_t size) noexcept nogil
 # Cut a file, or make it longer by zeros.
 cdef int resize_file(int fd, int64_t size) noexcept nogil
+# Reserve disk space for a file of ``size`` bytes, whose size stays; nothing where the file system cannot.
+cdef int reserve_file(int fd, int64_t size) noexcept nogil
 # Make the bytes of a file survive a crash of the machine.
 cdef int flush_file(int fd) noexcept nogil
 # Write a file of the folder so that a crash leaves the old contents or the new ones.

@@ -26,6 +26,27 @@ cdef extern from *:
     """
     int64_t modified_ns(const struct_stat*) nogil
 
+cdef extern from *:
+    """
+    #ifndef _GNU_SOURCE
+    #define _GNU_SOURCE
+    #endif
+    #include <errno.h>
+    #include <fcntl.h>
+    #include <stdint.h>
+    /* The size of the file stays, so a crash leaves no zeros behind its records. */
+    static inline int reserve_blocks(int fd, int64_t size) {
+    #if defined(__linux__) && defined(FALLOC_FL_KEEP_SIZE)
+        while (fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, size) != 0) {
+            if (errno == EOPNOTSUPP || errno == ENOSYS || errno == EINVAL) return 0;
+            if (errno != EINTR) return errno;
+        }
+    #endif
+        return 0;
+    }
+    """
+    int reserve_blocks(int fd, int64_t size) nogil
+
 cdef enum:
     # With the suffix .tmp
     TEMPORARY_BYTES = 4360
@@ -97,6 +118,11 @@ cdef int resize_file(int fd, int64_t size) noexcept nogil:
     if fault != 0:
         return fault
     return errno if ftruncate(fd, size) != 0 else 0
+
+
+cdef int reserve_file(int fd, int64_t size) noexcept nogil:
+    cdef int fault = check_disk()
+    return fault if fault != 0 else reserve_blocks(fd, size)
 
 
 cdef int flush_file(int fd) noexcept nogil:

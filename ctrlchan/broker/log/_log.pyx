@@ -880,6 +880,7 @@ cdef int read_config(config, SegmentSettings* segments, LogSettings* log) except
     segments.segment_bytes, segments.roll_ms = config.segment_bytes, config.roll_ms
     segments.jitter_ms = min(config.segment_jitter_ms, config.roll_ms)
     segments.index_bytes, segments.index_interval_bytes = config.segment_index_bytes, config.index_interval_bytes
+    segments.preallocates = config.preallocate
     log.flush_messages, log.flush_ms = config.flush_messages, config.flush_ms
     log.retention_bytes, log.retention_ms = config.retention_bytes, config.retention_ms
     log.deletes_old = config.cleanup_delete

@@ -44,6 +44,8 @@ cdef struct Segment:
     int32_t next_reader
     int64_t index_interval_bytes
     int64_t index_bytes
+    # Whether the file has more disk space than its size (preallocate)
+    bint is_reserved
 
 
 # Reads the headers of a file's batches one after another.
@@ -85,6 +87,7 @@ cdef int next_offset_of(Segment* segment, int64_t* offset) noexcept nogil
 cdef bint ends_whole(Segment* segment) noexcept nogil
 cdef int truncate_segment(Segment* segment, int64_t offset, int64_t now_ms, int64_t* removed) noexcept nogil
 cdef int recover_segment(Segment* segment, OnBatch on_batch, void* context, int64_t* removed) noexcept nogil
+cdef int reserve_segment(Segment* segment, int64_t size) noexcept nogil
 cdef int make_inactive(Segment* segment) noexcept nogil
 cdef int flush_segment(Segment* segment) noexcept nogil
 cdef int64_t largest_timestamp(Segment* segment) noexcept nogil

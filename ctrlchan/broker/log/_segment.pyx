@@ -15,7 +15,7 @@ from posix.unistd cimport close
 from ctrlchan._c.atomics cimport add_and_get
 from ctrlchan._c.bytes cimport get_i32
 from ctrlchan.broker.log._batches cimport HEADER_BYTES, OFFSET_AND_LENGTH_BYTES, Batch, has_valid_crc, read_batch
-from ctrlchan.broker.log._files cimport SUFFIX_BYTES, flush_file, open_file, read_at, resize_file, set_path, write_at
+from ctrlchan.broker.log._files cimport SUFFIX_BYTES, flush_file, open_file, read_at, reserve_file, resize_file, set_path, write_at
 from ctrlchan.broker.log._indexes cimport (
     OffsetEntry,
     add_entries,
@@ -513,8 +513,21 @@ cdef int recover_segment(Segment* segment, OnBatch on_batch, void* context, int6
 # -- flushing and rolling
 
 
+cdef int reserve_segment(Segment* segment, int64_t size) noexcept nogil:
+    """Reserve disk space for ``size`` bytes of batches."""
+    cdef int error = reserve_file(segment.fd, size)
+    segment.is_reserved = error == DONE
+    return error
+
+
 cdef int make_inactive(Segment* segment) noexcept nogil:
-    """Cut the indexes of a segment that gets no more batches."""
+    """Cut the indexes of a segment that gets no more batches, and give back the disk space that it does not use."""
+    cdef int error
+    if segment.is_reserved:
+        error = resize_file(segment.fd, segment.size)
+        if error != DONE:
+            return error
+        segment.is_reserved = False
     return finish_indexes(&segment.indexes, segment.max_timestamp, segment.offset_of_max_timestamp)
 
 

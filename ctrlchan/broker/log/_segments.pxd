@@ -13,6 +13,8 @@ cdef struct SegmentSettings:
     # Sizes of indexes, from the next segment on
     int64_t index_bytes
     int64_t index_interval_bytes
+    # Whether a new segment reserves its disk space
+    bint preallocates
 
 
 # The first offsets of segments that were taken out of a log: their files are to be deleted.

@@ -19,6 +19,7 @@ from ctrlchan.broker.log._segment cimport (
     make_inactive,
     open_segment,
     release,
+    reserve_segment,
     truncate_segment,
 )
 
@@ -113,6 +114,11 @@ cdef class Segments:
         )
         if segment == NULL:
             return error
+        if self.settings.preallocates and segment.size == 0:
+            error = reserve_segment(segment, self.settings.segment_bytes)
+            if error != DONE:
+                release(segment)
+                return error
         # A part of segment.jitter.ms that differs from segment to segment.
         if self.settings.jitter_ms > 0:
             segment.roll_jitter_ms = <int64_t>((mixed >> 11) % <uint64_t>self.settings.jitter_ms)

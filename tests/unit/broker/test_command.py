@@ -250,6 +250,20 @@ def test_a_broker_with_a_file_takes_part_in_elections(
     assert (status, errors) == (0, "")
 
 
+def test_a_listener_for_the_controller(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    lines = (
+        "broker.id=1\nlisteners=PLAINTEXT://127.0.0.1:0,CONTROL://127.0.0.1:0\n"
+        "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROL:PLAINTEXT\n"
+    )
+    for name, reason in (("OTHER", "must be one of"), ("PLAINTEXT", "must be another listener")):
+        file.write_text(f"{lines}control.plane.listener.name={name}\n")
+        with pytest.raises(ConfigError, match=f"properties:4: control.plane.listener.name: {reason}"):
+            read_broker_properties(file)
+    file.write_text(f"{lines}control.plane.listener.name=CONTROL\n")
+    assert read_broker_properties(file).settings["more_listeners"] == [("CONTROL", "127.0.0.1", 0)]
+
+
 def test_metrics_are_served_on_a_port(tmp_path: Path) -> None:
     port = free_port()
     arguments = ["--id", "7", "--log-dir", str(tmp_path), "--metrics-port", str(port)]

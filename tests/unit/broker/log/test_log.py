@@ -187,6 +187,33 @@ def test_segments_are_rolled_by_time(folder: Path) -> None:
     assert log.segment_offsets() == [0, 2]
 
 
+def test_new_segments_reserve_their_disk_space(folder: Path) -> None:
+    size = 4 * 2**20
+
+    def reserved(base_offset: int) -> int:
+        return (folder / f"{base_offset:020}.log").stat().st_blocks * 512
+
+    log = filled(folder, 3, LogConfig(segment_bytes=size, preallocate=True))
+    active = folder / f"{0:020}.log"
+    # The file ends with its records, so that a crash leaves no zeros.
+    assert active.stat().st_size == 3 * BATCH
+    if reserved(0) < size:
+        pytest.skip("the file system reserves nothing")
+    log.roll()
+    fill(log, 1)
+    assert log.segment_offsets() == [0, 3]
+    assert reserved(0) < size <= reserved(3)
+    log.close()
+    assert reserved(3) < size
+    again = Log(folder, LogConfig(segment_bytes=size, preallocate=True), clean=True)
+    assert read(again, 0) + read(again, 3) == [(n, 1) for n in range(4)]
+    # A crash: the reserved space stays, and recovery reads what was written.
+    again.roll()
+    fill(again, 2)
+    again.close_files()
+    assert Log(folder, LogConfig(segment_bytes=size)).end_offset == 6
+
+
 def test_segments_are_rolled_when_an_index_is_full(folder: Path) -> None:
     # Two entries of the offset index; the time index keeps its last place for the roll.
     log = filled(folder, 9, LogConfig(segment_index_bytes=24, index_interval_bytes=0))
