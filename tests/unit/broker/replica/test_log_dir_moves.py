@@ -67,10 +67,13 @@ class Rig:
     def _failed(self, _path: Path, partitions: list[tuple[str, int]]) -> None:
         self.manager.log_dir_failed(partitions)
 
-    def stop(self) -> None:
+    def stop(self, *, crashes: bool = False) -> None:
         self.manager.stop()
         self.table.close()
-        self.logs.stop()
+        if crashes:
+            self.logs.kill()
+        else:
+            self.logs.stop()
 
     def lead(self, topic_id: bytes = TOPIC_ID) -> Partition:
         self.epoch += 1
@@ -244,11 +247,12 @@ def test_move_back_to_where_the_replica_is_ends_the_move(rig: Rig) -> None:
     wait_until(lambda: rig.folders()[target.name] == [], what="the deletion of the copy")
 
 
-def test_restart_goes_on_with_the_move(rig: Rig) -> None:
+@pytest.mark.parametrize("crashes", [False, True])
+def test_restart_goes_on_with_the_move(rig: Rig, crashes: bool) -> None:
     rig.fill(4)
     target = rig.others[0]
     rig.begin_move(target)
-    rig.stop()
+    rig.stop(crashes=crashes)
     rig.quota = ReplicationQuota()
     rig.start()
     assert 0 < rig.future.end_offset < 4
