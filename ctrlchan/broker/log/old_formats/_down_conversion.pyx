@@ -10,6 +10,7 @@ Here the size is known when the answer is written, so that it has whole entries 
 Source: RecordsUtil.downConvert, LazyDownConversionRecords, MemoryRecordsBuilder.
 """
 
+cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, realloc
@@ -85,6 +86,7 @@ cdef uint8_t* room_for(Output* out, int64_t size) noexcept nogil:
     return out.data + out.size
 
 
+@cython.overflowcheck(False)
 cdef int convert_records(
     const uint8_t* p, const uint8_t* end, const Batch* batch, int magic, int64_t first_offset, bint relative,
     int64_t limit, Output* out
@@ -200,6 +202,7 @@ cdef int convert_batch(
     return result
 
 
+@cython.overflowcheck(False)
 def down_convert(data, *, int magic, int64_t fetch_offset, int64_t limit):
     """Return whole batches of format 2 as a Converted: entries of format ``magic``, 0 or 1.
 
