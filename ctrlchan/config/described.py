@@ -6,12 +6,14 @@ from collections import ChainMap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
 from itertools import dropwhile
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from ctrlchan.config import table
 from ctrlchan.config.dynamic import base_name, is_dynamic, row_of
-from ctrlchan.config.setting import ConfigType
+from ctrlchan.config.setting import ConfigType, Setting
 from ctrlchan.config.table import BROKERS, CONTROLLERS, SECURITY, TOPICS, UNSHOWN
 from ctrlchan.config.values import parse_int
+from ctrlchan.config.without_effect import INTERNAL, WITHOUT_EFFECT
 
 __all__ = [
     "ConfigSource",
@@ -62,14 +64,36 @@ class DescribedConfig(NamedTuple):
         return self.type in (ConfigType.UNKNOWN, ConfigType.PASSWORD)
 
 
+#: Of brokers, beside ``BROKERS``.
+_OTHERS: Mapping[str, Setting[Any]] = {
+    **CONTROLLERS,
+    **UNSHOWN,
+    **SECURITY,
+    **{name: one.setting for name, one in WITHOUT_EFFECT.items() if name not in BROKERS},
+}
+#: Shown only where they are set: settings that Kafka hides, that belong to its authorizer, or that are ours.
+_HIDDEN = INTERNAL.union(
+    one.name
+    for one in (
+        table.ALLOW_EVERYONE_IF_NO_ACL_FOUND,
+        table.AUTHORIZER_ZOOKEEPER_SESSION_TIMEOUT_MS,
+        table.AUTHORIZER_ZOOKEEPER_URL,
+        table.CTRLCHAN_TRANSACTION_LATE_END_REFUSE,
+        table.JAVA_SECURITY_AUTH_LOGIN_CONFIG,
+        table.LOG_INITIAL_TASK_DELAY_MS,
+        table.PRODUCER_ID_EXPIRATION_CHECK_INTERVAL_MS,
+        table.SSL_STORES_REFRESH_INTERVAL_MS,
+        table.SUPER_USERS,
+        table.ZOOKEEPER_SASL_CLIENT,
+        table.ZOOKEEPER_SASL_CLIENTCONFIG,
+    )
+)
+#: Broker settings in several units, each of which is shown.
+_UNITS = [other.name for row in TOPICS.values() for other, _ in row.behind]
+_SHOWN = tuple(dict.fromkeys((*BROKERS, *sorted({*_OTHERS, *_UNITS} - _HIDDEN))))
 #: Defaults of the broker configs that have one, also of those that are shown only where they are set.
 _DEFAULTS = Configs(
-    {
-        row.name: row.default
-        for rows in (CONTROLLERS, UNSHOWN, SECURITY, BROKERS)
-        for row in rows.values()
-        if row.default is not None
-    },
+    {row.name: row.default for row in (*_OTHERS.values(), *BROKERS.values()) if row.default is not None},
     ConfigSource.DEFAULT,
 )
 #: Broker config -> those that are set in its place, in order.
@@ -135,8 +159,8 @@ def broker_configs(
         Configs(defaults or {}, ConfigSource.DYNAMIC_DEFAULT_BROKER),
         Configs(static, ConfigSource.STATIC_BROKER),
     )
-    more = {name for configs in behind for name in configs.values}.difference(BROKERS)
-    for name in (*BROKERS, *sorted(more)):
+    more = {name for configs in behind for name in configs.values}.difference(_SHOWN)
+    for name in (*_SHOWN, *sorted(more)):
         value = next(
             (configs.values[name] for configs in (*behind, _DEFAULTS) if name in configs.values), None
         )
@@ -163,7 +187,7 @@ def _described(
 def _type_of(name: str) -> ConfigType:
     """Return the type of a broker config, or of the config of all listeners that one listener has."""
     base = base_name(name)
-    for rows in (BROKERS, UNSHOWN, SECURITY, CONTROLLERS):
+    for rows in (BROKERS, _OTHERS):
         if base in rows:
             return rows[base].type.code
     row = row_of(name)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from ctrlchan.config import table
-from ctrlchan.config.setting import DOUBLE, LONG, SHORT, STRING, Scope, Setting
+from ctrlchan.config.setting import Scope, Setting
 from ctrlchan.config.without_effect import WITHOUT_EFFECT
 from ctrlchan.errors import ConfigError
 
@@ -45,21 +45,25 @@ _OF_LISTENERS: Final[tuple[Setting[Any], ...]] = (
     table.SSL_ENDPOINT_IDENTIFICATION_ALGORITHM,
 )  # fmt: skip
 #: And those that nothing here acts on: brokers keep and describe them.
-_WITHOUT_ROW: Final[tuple[Setting[Any], ...]] = (
-    *(Setting(name, STRING) for name in (
-        "sasl.kerberos.kinit.cmd", "ssl.engine.factory.class",
-        "ssl.keymanager.algorithm", "ssl.protocol", "ssl.provider", "ssl.secure.random.implementation",
+_WITHOUT_ROW: Final[tuple[Setting[Any], ...]] = tuple(
+    WITHOUT_EFFECT[name].setting
+    for name in (
+        "sasl.kerberos.kinit.cmd",
+        "sasl.kerberos.min.time.before.relogin",
+        "sasl.kerberos.ticket.renew.jitter",
+        "sasl.kerberos.ticket.renew.window.factor",
+        "sasl.login.refresh.buffer.seconds",
+        "sasl.login.refresh.min.period.seconds",
+        "sasl.login.refresh.window.factor",
+        "sasl.login.refresh.window.jitter",
+        "ssl.engine.factory.class",
+        "ssl.keymanager.algorithm",
+        "ssl.protocol",
+        "ssl.provider",
+        "ssl.secure.random.implementation",
         "ssl.trustmanager.algorithm",
-    )),
-    *(Setting(name, DOUBLE) for name in (
-        "sasl.kerberos.ticket.renew.jitter", "sasl.kerberos.ticket.renew.window.factor",
-        "sasl.login.refresh.window.factor", "sasl.login.refresh.window.jitter",
-    )),
-    *(Setting(name, SHORT) for name in (
-        "sasl.login.refresh.buffer.seconds", "sasl.login.refresh.min.period.seconds",
-    )),
-    Setting("sasl.kerberos.min.time.before.relogin", LONG),
-)  # fmt: skip
+    )
+)
 
 _store_names: Final = frozenset(row.name for row in _STORES)
 #: ``DynamicBrokerConfig.PerBrokerConfigs``.

@@ -97,14 +97,12 @@ class Policies:
     def of(cls, configs: Mapping[str, str]) -> Policies:
         """Return the policies that settings name, configured. Raises ConfigError."""
         create_topic = alter_config = None
-        name = table.CREATE_TOPIC_POLICY_CLASS_NAME.of(configs).strip()
-        if name:
-            key = table.CREATE_TOPIC_POLICY_CLASS_NAME.name
+        key = table.CREATE_TOPIC_POLICY_CLASS_NAME.name
+        if name := configs.get(key, "").strip():
             create_topic = instance_of(key, name, CreateTopicPolicy)  # type: ignore[type-abstract]
             create_topic.configure(configs)
-        name = table.ALTER_CONFIG_POLICY_CLASS_NAME.of(configs).strip()
-        if name:
-            key = table.ALTER_CONFIG_POLICY_CLASS_NAME.name
+        key = table.ALTER_CONFIG_POLICY_CLASS_NAME.name
+        if name := configs.get(key, "").strip():
             alter_config = instance_of(key, name, AlterConfigPolicy)  # type: ignore[type-abstract]
             alter_config.configure(configs)
         return cls(create_topic, alter_config)

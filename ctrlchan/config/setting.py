@@ -21,6 +21,7 @@ from ctrlchan.config.values import (
 
 __all__ = [
     "BOOLEAN",
+    "CLASS",
     "DOUBLE",
     "INT",
     "LIST",
@@ -48,6 +49,7 @@ class ConfigType(IntEnum):
     LONG = 5
     DOUBLE = 6
     LIST = 7
+    CLASS = 8
     PASSWORD = 9
 
 
@@ -78,6 +80,8 @@ SHORT: Final = Type(ConfigType.SHORT, lambda name, text, row: parse_short(name, 
 LONG: Final = Type(ConfigType.LONG, lambda name, text, row: parse_long(name, text, row.least, row.most))
 DOUBLE: Final = Type(ConfigType.DOUBLE, lambda name, text, row: parse_double(name, text, row.least, row.most))
 LIST: Final = Type(ConfigType.LIST, lambda name, text, row: parse_list(name, text, row.choices))
+#: The name of a class.
+CLASS: Final = Type(ConfigType.CLASS, lambda name, text, row: parse_string(name, text, row.choices))
 #: A text that nobody is shown.
 PASSWORD: Final = Type(ConfigType.PASSWORD, lambda name, text, _: parse_string(name, text))
 

@@ -25,6 +25,7 @@ from ctrlchan.config.checks import (
 )
 from ctrlchan.config.setting import (
     BOOLEAN,
+    CLASS,
     DOUBLE,
     INT,
     LIST,
@@ -32,6 +33,7 @@ from ctrlchan.config.setting import (
     PASSWORD,
     SHORT,
     STRING,
+    ConfigType,
     Scope,
     Setting,
     Type,
@@ -261,13 +263,13 @@ ALTER_LOG_DIRS_REPLICATION_QUOTA_WINDOW_SIZE_SECONDS = _unshown(
     "alter.log.dirs.replication.quota.window.size.seconds", INT, "1", least=1
 )
 AUTHORIZER_ZOOKEEPER_SESSION_TIMEOUT_MS = _unshown("authorizer.zookeeper.session.timeout.ms", INT, least=1)
-ALTER_CONFIG_POLICY_CLASS_NAME = _unshown("alter.config.policy.class.name", STRING, "")
+ALTER_CONFIG_POLICY_CLASS_NAME = _unshown("alter.config.policy.class.name", CLASS)
 AUTHORIZER_ZOOKEEPER_URL = _unshown("authorizer.zookeeper.url", STRING, "")
 BROKER_ID_GENERATION_ENABLE = _unshown("broker.id.generation.enable", BOOLEAN, "true")
-CLIENT_QUOTA_CALLBACK_CLASS = _unshown("client.quota.callback.class", STRING, "")
+CLIENT_QUOTA_CALLBACK_CLASS = _unshown("client.quota.callback.class", CLASS)
 CONTROLLER_QUOTA_WINDOW_NUM = _unshown("controller.quota.window.num", INT, "11", least=1)
 CONTROLLER_QUOTA_WINDOW_SIZE_SECONDS = _unshown("controller.quota.window.size.seconds", INT, "1", least=1)
-CREATE_TOPIC_POLICY_CLASS_NAME = _unshown("create.topic.policy.class.name", STRING, "")
+CREATE_TOPIC_POLICY_CLASS_NAME = _unshown("create.topic.policy.class.name", CLASS)
 #: No setting of Kafka's: a switch for what is stricter here (KAFKA-17754).
 CTRLCHAN_TRANSACTION_LATE_END_REFUSE = _unshown("ctrlchan.transaction.late.end.refuse", BOOLEAN, "true")
 DELEGATION_TOKEN_EXPIRY_CHECK_INTERVAL_MS = _unshown(
@@ -280,7 +282,8 @@ DELEGATION_TOKEN_MAX_LIFETIME_MS = _unshown("delegation.token.max.lifetime.ms", 
 DELEGATION_TOKEN_SECRET_KEY = _unshown("delegation.token.secret.key", PASSWORD)
 INTER_BROKER_LISTENER_NAME = _unshown("inter.broker.listener.name", STRING)
 LOG_DIR = _unshown("log.dir", STRING, "/tmp/kafka-logs")
-LOG_DIRS = _unshown("log.dirs", LIST)
+#: Kafka's type is a text.
+LOG_DIRS = _unshown("log.dirs", Type(ConfigType.STRING, LIST.parse))
 LOG_INITIAL_TASK_DELAY_MS = _unshown("log.initial.task.delay.ms", LONG, "30000", least=0)
 NUM_REPLICA_ALTER_LOG_DIRS_THREADS = _unshown("num.replica.alter.log.dirs.threads", INT, least=1)
 OFFSETS_COMMIT_REQUIRED_ACKS = _unshown("offsets.commit.required.acks", SHORT, "-1")
@@ -475,7 +478,7 @@ CONNECTIONS_MAX_REAUTH_MS = _security("connections.max.reauth.ms", LONG, "0")
 JAVA_SECURITY_AUTH_LOGIN_CONFIG = _security("java.security.auth.login.config", STRING, per_listener=False)
 PRINCIPAL_BUILDER_CLASS = _security(
     "principal.builder.class",
-    STRING,
+    CLASS,
     "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
 )
 SASL_ENABLED_MECHANISMS = _security("sasl.enabled.mechanisms", LIST, "GSSAPI")
@@ -500,11 +503,11 @@ SASL_OAUTHBEARER_JWKS_ENDPOINT_RETRY_BACKOFF_MS = _security(
 SASL_OAUTHBEARER_JWKS_ENDPOINT_URL = _security("sasl.oauthbearer.jwks.endpoint.url", STRING)
 SASL_OAUTHBEARER_SUB_CLAIM_NAME = _security("sasl.oauthbearer.sub.claim.name", STRING, "sub")
 SASL_OAUTHBEARER_TOKEN_ENDPOINT_URL = _security("sasl.oauthbearer.token.endpoint.url", STRING)
-SASL_SERVER_CALLBACK_HANDLER_CLASS = _security("sasl.server.callback.handler.class", STRING)
+SASL_SERVER_CALLBACK_HANDLER_CLASS = _security("sasl.server.callback.handler.class", CLASS)
 SASL_SERVER_MAX_RECEIVE_SIZE = _security("sasl.server.max.receive.size", INT, "524288", per_listener=False)
 SSL_ALLOW_DN_CHANGES = _security("ssl.allow.dn.changes", BOOLEAN, "false")
 SSL_ALLOW_SAN_CHANGES = _security("ssl.allow.san.changes", BOOLEAN, "false")
-SSL_CIPHER_SUITES = _security("ssl.cipher.suites", LIST)
+SSL_CIPHER_SUITES = _security("ssl.cipher.suites", LIST, "")
 SSL_CLIENT_AUTH = _security("ssl.client.auth", STRING, "none")
 SSL_ENABLED_PROTOCOLS = _security("ssl.enabled.protocols", LIST, "TLSv1.2,TLSv1.3")
 SSL_ENDPOINT_IDENTIFICATION_ALGORITHM = _security("ssl.endpoint.identification.algorithm", STRING, "https")

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from ctrlchan.config import table
-from ctrlchan.config.setting import BOOLEAN, DOUBLE, INT, LIST, LONG, SHORT, STRING, Setting
+from ctrlchan.config.setting import BOOLEAN, CLASS, DOUBLE, INT, LIST, LONG, SHORT, STRING, Setting
 from ctrlchan.errors import ConfigError
 
-__all__ = ["WITHOUT_EFFECT", "Unserved", "refuse_unserved", "warnings_of"]
+__all__ = ["INTERNAL", "WITHOUT_EFFECT", "Unserved", "refuse_unserved", "warnings_of"]
 
 
 class Unserved(NamedTuple):
@@ -164,11 +164,11 @@ _OTHERS: Final = (
     ),
     *_group(
         "It names a class, a provider or an algorithm of Java.",
-        Setting("sasl.client.callback.handler.class", STRING),
-        Setting("sasl.login.callback.handler.class", STRING),
-        Setting("sasl.login.class", STRING),
+        Setting("sasl.client.callback.handler.class", CLASS),
+        Setting("sasl.login.callback.handler.class", CLASS),
+        Setting("sasl.login.class", CLASS),
         Setting("security.providers", STRING),
-        Setting("ssl.engine.factory.class", STRING),
+        Setting("ssl.engine.factory.class", CLASS),
         Setting("ssl.keymanager.algorithm", STRING, "SunX509"),
         Setting("ssl.provider", STRING),
         Setting("ssl.secure.random.implementation", STRING),
@@ -232,6 +232,24 @@ WITHOUT_EFFECT: Final[Mapping[str, Unserved]] = {
     **{one.setting.name: one for one in _OTHERS},
     **{name: Unserved(table.BROKERS[name], reason) for name, reason in _DESCRIBED.items()},
 }
+
+#: Those that Kafka shows to nobody.
+INTERNAL: Final = frozenset(
+    {
+        "group.consumer.migration.policy",
+        "group.coordinator.new.enable",
+        "group.share.enable",
+        "metadata.log.segment.min.bytes",
+        "remote.log.manager.task.retry.backoff.max.ms",
+        "remote.log.manager.task.retry.backoff.ms",
+        "remote.log.manager.task.retry.jitter",
+        "server.max.startup.time.ms",
+        "unclean.leader.election.interval.ms",
+        "unstable.api.versions.enable",
+        "unstable.feature.versions.enable",
+        "zookeeper.metadata.migration.min.batch.size",
+    }
+)
 
 #: Settings of which only these values are served; other ones ask for another broker.
 _SERVED: Final[Mapping[str, tuple[str, ...]]] = {

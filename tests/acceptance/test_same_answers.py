@@ -112,6 +112,7 @@ def both(kafka_jars_ready: None, tmp_path_factory: pytest.TempPathFactory) -> It
         administration.acls,
         administration.altered_configs,
         administration.described_configs,
+        administration.broker_configs,
         administration.log_directories,
         administration.metadata,
         administration.cluster,

@@ -112,12 +112,13 @@ class BrokerConfig:
 
     def kafka_configs(self) -> dict[str, str]:
         """Return the settings that have a name of Kafka's, by name."""
-        idle_ms = -1 if self.idle_timeout is None else round(self.idle_timeout * 1000)
-        configs = {
-            table.CONNECTIONS_MAX_IDLE_MS.name: str(idle_ms),
-            table.SOCKET_REQUEST_MAX_BYTES.name: str(self.max_request_bytes),
-            **self.configs,
-        }
+        configs = {}
+        if self.idle_timeout != DEFAULT_IDLE_TIMEOUT:
+            idle_ms = -1 if self.idle_timeout is None else round(self.idle_timeout * 1000)
+            configs[table.CONNECTIONS_MAX_IDLE_MS.name] = str(idle_ms)
+        if self.max_request_bytes != DEFAULT_MAX_REQUEST_BYTES:
+            configs[table.SOCKET_REQUEST_MAX_BYTES.name] = str(self.max_request_bytes)
+        configs |= self.configs
         if self.log_dirs:
             configs[table.LOG_DIRS.name] = ",".join(self.log_dirs)
         return configs

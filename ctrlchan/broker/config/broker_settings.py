@@ -49,8 +49,8 @@ class BrokerSettings(NamedTuple):
     def of(cls, configs: Mapping[str, str]) -> BrokerSettings:
         """Return the settings that configs have under Kafka's names, and the defaults. Raises ConfigError."""
         refuse_unserved(configs)
-        if callback := table.CLIENT_QUOTA_CALLBACK_CLASS.of(configs):
-            name = table.CLIENT_QUOTA_CALLBACK_CLASS
+        name = table.CLIENT_QUOTA_CALLBACK_CLASS.name
+        if callback := configs.get(name, "").strip():
             raise ConfigError(f"{name}: {callback!r}: quotas of a class are not served")
         return cls(
             logs=LogManagerSettings.of(configs),

@@ -181,6 +181,7 @@ def _static_configs(core: ConfigCore) -> dict[str, str]:
         table.BROKER_ID.name: str(core.id),
         table.LISTENER_SECURITY_PROTOCOL_MAP.name: f"{endpoint.listener}:{endpoint.security_protocol.name}",
         table.LISTENERS.name: str(endpoint),
+        table.NODE_ID.name: str(core.id),
         **core.configs,
     }
     if core.rack is not None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import uuid
 from typing import Any, Final
 
-from tests.acceptance.same_answers.recorder import Broker
+from tests.acceptance.same_answers.recorder import Answer, Broker
 from tests.acceptance.same_answers.topics import UNKNOWN_ID, create_topic, plain, produce, topic_id
 
 __all__ = [
     "acls",
     "altered_configs",
+    "broker_configs",
     "cluster",
     "described_configs",
     "features",
@@ -24,6 +25,23 @@ _NO_ID: Final = uuid.UUID(int=0)
 _TIMEOUT: Final = 30_000
 _TOPIC, _BROKER, _LOGGER, _CLIENT_METRICS, _GROUP = 2, 4, 8, 16, 32
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
+#: Configs with addresses and paths, and those that the rig of Kafka's broker sets.
+_OF_ONE_BROKER: Final = frozenset(
+    {
+        "advertised.listeners",
+        "background.threads",
+        "inter.broker.listener.name",
+        "listeners",
+        "log.cleaner.enable",
+        "log.dir",
+        "log.dirs",
+        "num.io.threads",
+        "num.network.threads",
+        "replica.fetch.backoff.ms",
+        "zookeeper.connect",
+        "zookeeper.session.timeout.ms",
+    }
+)
 
 
 def topics(broker: Broker) -> None:
@@ -447,3 +465,16 @@ def log_levels(broker: Broker) -> None:
             one = {"ResourceType": _LOGGER, "ResourceName": "1", "ConfigurationKeys": ["root", "no"]}
             fields = {"IncludeSynonyms": synonyms, "IncludeDocumentation": True}
             broker.ask("DescribeConfigs", version, Resources=[one], **fields)
+
+
+def broker_configs(broker: Broker) -> None:
+    """DescribeConfigs of the broker: all names, with types, sources and synonyms."""
+    one = {"ResourceType": _BROKER, "ResourceName": "1", "ConfigurationKeys": None}
+    for version in (1, 4):
+        fields = {"Resources": [one], "IncludeSynonyms": True, "IncludeDocumentation": False}
+        answer = broker.look("DescribeConfigs", version, **fields)
+        configs = sorted(answer["Results"][0]["Configs"], key=lambda config: str(config["Name"]))
+        broker.answers.append(Answer(f"names v{version}", str([one["Name"] for one in configs]), None))
+        for config in configs:
+            if config["Name"] not in _OF_ONE_BROKER:
+                broker.answers.append(Answer(f"{config['Name']} v{version}", str(config), config))
