@@ -147,13 +147,9 @@ _HOMES: Final = {
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        # Slow to import, and nothing but this needs it.
-        from importlib.metadata import PackageNotFoundError, version
+        from ctrlchan.packages import own_version
 
-        try:
-            return version("ctrlchan")
-        except PackageNotFoundError:
-            return "0+unknown"
+        return own_version()
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-import ctrlchan
+from ctrlchan.packages import own_version
 
 if TYPE_CHECKING:
     from ctrlchan.broker.server import BrokerServer
@@ -25,7 +25,7 @@ def collect(server: BrokerServer) -> Iterator[Metric]:
     labels = ("id", "version")
     broker = str(server.node.id)
     about = GaugeMetricFamily(_PREFIX, "1: the version that runs", labels=labels)
-    about.add_metric((broker, ctrlchan.__version__), 1)
+    about.add_metric((broker, own_version()), 1)
     started = GaugeMetricFamily(
         f"{_PREFIX}_start_time_ms", "When the broker was started, in ms since 1970", labels=labels[:1]
     )
