@@ -147,7 +147,7 @@ _HOMES: Final = {
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        from ctrlchan.packages import own_version
+        from ctrlchan.own_version import own_version
 
         return own_version()
     if name not in _HOMES:

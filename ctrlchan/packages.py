@@ -1,4 +1,4 @@
-"""The version of this package, and packages that only snapshots, the journal and the pipeline need."""
+"""Packages that only snapshots, the journal and the pipeline need."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from importlib.util import find_spec
 
 from ctrlchan.errors import ConfigError
 
-__all__ = ["own_version", "require_pyarrow"]
+__all__ = ["require_pyarrow"]
 
 
 def require_pyarrow() -> None:
@@ -18,14 +18,3 @@ def require_pyarrow() -> None:
         raise ConfigError(
             "snapshots, the journal and the pipeline need pyarrow: pip install 'ctrlchan[parquet]'"
         )
-
-
-def own_version() -> str:
-    """Return the version of this package, 0+unknown where it is not installed."""
-    # Slow to import, and nothing but this needs it.
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("ctrlchan")
-    except PackageNotFoundError:
-        return "0+unknown"

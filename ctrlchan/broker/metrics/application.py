@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from ctrlchan.packages import own_version
+from ctrlchan.own_version import own_version
 
 if TYPE_CHECKING:
     from ctrlchan.broker.server import BrokerServer
