@@ -64,6 +64,9 @@ class LocalController(Protocol):
     def serve(self, frame: bytes | memoryview, context: RequestContext) -> Buffers | Future[Buffers]:
         """Answer a frame. Raises ProtocolError."""
 
+    def serve_own(self, frame: bytes) -> Buffers | Future[Buffers]:
+        """Answer a request of the broker itself, which needs no permission for it."""
+
 
 class ControllerClient:
     """Sends requests to the controller of the broker's cluster. All methods are thread-safe.
@@ -151,7 +154,7 @@ class ControllerClient:
         """
         if self.local is None or not self.local.is_active:
             return None
-        return _served(self.local, frame, context, version, flexible=flexible)
+        return _served(partial(self.local.serve, frame, context), version, flexible=flexible)
 
     def alter_partition(self, change: IsrChange) -> Future[AlteredPartition]:
         """Ask for another ISR of a partition that this broker leads."""
@@ -234,6 +237,7 @@ class ControllerClient:
     ) -> Future[_T]:
         """Return what `read` finds in the answer. ``encode``: returns the body of an API's version.
 
+        A controller in this process needs no connection, and asks for no permission of its own broker.
         ``timeout``: in seconds, None: ``request.timeout.ms``.
         """
         result: Future[_T] = Future()
@@ -246,9 +250,26 @@ class ControllerClient:
                 result.set_exception(error)
 
         request = OutgoingRequest(api.key, api.versions, api.flexible_from, partial(encode, api.name))
-        connections.send(request, self._timeout if timeout is None else timeout, once=once).add_done_callback(
-            answered
+
+        def send() -> Future[Answer]:
+            return connections.send(request, self._timeout if timeout is None else timeout, once=once)
+
+        local = self.local
+        if local is None or not local.is_active:
+            send().add_done_callback(answered)
+            return result
+        version = api.versions[-1]
+        flexible = version >= api.flexible_from
+        header = encode_request_header(2 if flexible else 1, api.key, version, 0, None)
+        served = _served(
+            partial(local.serve_own, header + encode(api.name, version)), version, flexible=flexible
         )
+
+        def checked(answer: Answer | None) -> Answer | Future[Answer]:
+            # It may have resigned meanwhile.
+            return send() if answer is None or is_refused(api.key, *answer) else answer
+
+        then(served, checked).add_done_callback(answered)
         return result
 
     def _find(self) -> Address | None:
@@ -256,12 +277,7 @@ class ControllerClient:
 
 
 def _served(
-    local: LocalController,
-    frame: bytes | memoryview,
-    context: RequestContext,
-    version: int,
-    *,
-    flexible: bool,
+    serve: Callable[[], Buffers | Future[Buffers]], version: int, *, flexible: bool
 ) -> Future[Answer | None]:
     """Return the answer of a controller in this process, None if it is not the controller any more."""
 
@@ -269,9 +285,6 @@ def _served(
         data = b"".join(buffers)
         _, size, _ = decode_response_header(data, int(flexible))
         return Answer(version, data[size:])
-
-    def begin(_: None) -> Buffers | Future[Buffers]:
-        return local.serve(frame, context)
 
     served: Future[Answer | None] = Future()
 
@@ -285,7 +298,7 @@ def _served(
 
     begun: Future[None] = Future()
     begun.set_result(None)
-    then(begun, begin).add_done_callback(ended)
+    then(begun, lambda _: serve()).add_done_callback(ended)
     return served
 
 

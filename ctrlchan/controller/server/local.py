@@ -42,6 +42,8 @@ class LocalServer:
         core = ServerCore(config, endpoint, loop, current, read_cluster_id, ProducerIds(), self._replies)
         self._handler = RequestHandler(core, served_apis(), authorizer=authorizer)
         core.serve = self._handler.serve
+        self._own_handler = RequestHandler(core, served_apis())
+        self._own_context = RequestContext(endpoint.listener, endpoint.security_protocol, endpoint.host, 0, 0)
 
     @property
     def is_active(self) -> bool:
@@ -51,6 +53,10 @@ class LocalServer:
     def serve(self, frame: bytes | memoryview, context: RequestContext) -> Buffers | Future[Buffers]:
         """Answer a frame as a listener does. Raises ProtocolError where that closes the connection."""
         return self._handler.serve(frame, context)
+
+    def serve_own(self, frame: bytes) -> Buffers | Future[Buffers]:
+        """Answer a request of the broker itself. As in Kafka it needs no permission of its own process."""
+        return self._own_handler.serve(frame, self._own_context)
 
     def close(self) -> None:
         """End the thread that makes answers, after the controller was closed."""

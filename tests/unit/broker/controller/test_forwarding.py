@@ -21,7 +21,7 @@ from ctrlchan.server.request_context import Principal, RequestContext
 from tests.kafka.ports import free_port
 from tests.unit.broker.controller.test_client import OtherController
 from tests.unit.broker.cores import node_of
-from tests.unit.server.contexts import context
+from tests.unit.server.contexts import LOCAL_CLIENT, context
 
 PRODUCE, CREATE_TOPICS, ENVELOPE = 0, 19, 58
 SECONDS = 20
@@ -95,6 +95,9 @@ class InThisProcess:
             raise self._answer
         return b"\0\0\0\0" + NO_TAGS, self._answer
 
+    def serve_own(self, frame: bytes) -> Buffers:
+        return self.serve(frame, LOCAL_CLIENT)
+
 
 #: A topic of an answer to CreateTopics 7: NOT_CONTROLLER.
 REFUSED = b"\0\0\0\0" + b"\2" + b"\2t" + bytes(16) + b"\0\x29" + b"\0" + bytes(6) + b"\1" + NO_TAGS + NO_TAGS
@@ -112,6 +115,24 @@ def test_a_controller_in_this_process_gets_it_without_a_connection() -> None:
     assert frame == b"\0\x13" + b"\0\7" + b"\0\0\0\0" + b"\0\x08a-client" + NO_TAGS + BODY
     assert (asker.principal, asker.client_host) == (Principal.user("alice"), "10.0.0.7")
     assert asker.is_forwarded
+
+
+@pytest.mark.parametrize("resigns", [False, True])
+def test_what_the_broker_asks_for_itself(resigns: bool) -> None:
+    """A controller in this process needs no connection; after its resignation another one is asked."""
+    ids = bytes(4) + b"\0\0" + (1000).to_bytes(8) + (100).to_bytes(4) + NO_TAGS
+    others = bytes(4) + b"\0\0" + (7000).to_bytes(8) + (100).to_bytes(4) + NO_TAGS
+    local = InThisProcess(CannotAnswer("it takes over") if resigns else ids)
+    with (
+        OtherController({67: (0, 0)}, {67: NO_TAGS + others}) as other,
+        client_of(other) as client,
+    ):
+        client._connections._find = lambda: ("127.0.0.1", other.port)
+        client.local = local
+        assert client.allocate_producer_ids().result(SECONDS) == (7000 if resigns else 1000, 100)
+        assert any(key == 67 for key, _ in other.requests) == resigns
+    [(frame, _)] = local.asked
+    assert frame[:4] == b"\0\x43\0\0"
 
 
 @pytest.mark.parametrize("answer", [REFUSED, CannotAnswer("it takes over"), None])
