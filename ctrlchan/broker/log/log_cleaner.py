@@ -45,6 +45,7 @@ class LogCleaner:
         self._settings = settings
         self._throttle = Throttle(settings.cleaner_max_bytes_per_second)
         self._is_stopped = False
+        #: Nothing that takes another lock is called while it is held: the log manager asks with its own lock.
         self._lock = threading.Lock()
         self._clean_up_to: dict[Replica, int] = {}
         self._running: set[Replica] = set()
@@ -168,10 +169,11 @@ class LogCleaner:
 
     def write_checkpoint(self, directory: LogDirectory) -> None:
         """Write up to where the logs of a directory are clean. Raises OSError."""
+        places = self._places()
         with self._lock:
             offsets = {
                 key: self._clean_up_to[key]
-                for key, place in self._places().items()
+                for key, place in places.items()
                 if place.directory is directory and key in self._clean_up_to
             }
         directory.write_checkpoint(CLEANER_CHECKPOINT, offsets)

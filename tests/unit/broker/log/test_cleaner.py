@@ -5,10 +5,15 @@ from __future__ import annotations
 import shutil
 import struct
 import tempfile
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -21,6 +26,8 @@ from ctrlchan.broker.log._batches import AppendRules, Origin, check, read_header
 from ctrlchan.broker.log._cleaner import OffsetMap, add_keys
 from ctrlchan.broker.log._log import Log
 from ctrlchan.broker.log.cleaner import clean, dirty_part
+from ctrlchan.broker.log.directory import Place
+from ctrlchan.broker.log.log_cleaner import LogCleaner
 from ctrlchan.broker.log.manager import LogManager
 from ctrlchan.broker.log.records import Record, read_records
 from ctrlchan.errors import LogDirectoryError
@@ -422,3 +429,24 @@ def test_a_broker_cleans_in_the_background(tmp_path: Path) -> None:
     manager.delete_logs([("orders", 0)])
     assert checkpoints.read_offsets(file) == {}
     manager.stop()
+
+
+def test_all_logs_are_asked_for_without_the_cleaners_lock() -> None:
+    """Their owner asks the cleaner with a lock of its own: each would wait for the other for ever."""
+    written: list[Mapping[tuple[str, int], int]] = []
+    directory: Any = SimpleNamespace(write_checkpoint=lambda _name, offsets: written.append(offsets))
+
+    def places() -> dict[tuple[str, int], Place]:
+        # As a thread that holds the owner's lock does.
+        assert not one.is_cleaning(("orders", 0))
+        return {}
+
+    one = LogCleaner(places, lambda *_: nullcontext(), LogManagerSettings())
+    work: list[Callable[[], None]] = [partial(one.write_checkpoint, directory), one.run]
+    threads = [threading.Thread(target=step, daemon=True) for step in work]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+        assert not thread.is_alive()
+    assert written == [{}]
