@@ -38,6 +38,7 @@ cdef class Log:
     cdef bint retire(self, int64_t end_offset) noexcept nogil
     cdef void unretire(self) noexcept nogil
     cdef int succeed(self, Log other, int32_t leader_epoch) noexcept nogil
+    cdef void take_verifications(self, Log other) noexcept nogil
     cdef int move_folder(self, const char* path, bint* is_moved) noexcept nogil
     cdef use_folder(self, folder)
     cdef int begin_epoch(self, int32_t epoch, int64_t* start_offset) noexcept nogil

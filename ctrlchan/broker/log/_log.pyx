@@ -9,6 +9,7 @@ error takes the log offline: every call after it is answered with KAFKA_STORAGE_
 cimport cython
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 from libc.stdlib cimport free
+from libc.string cimport memset
 
 from ctrlchan._c.clocks cimport NEVER, wall_clock_ms
 from ctrlchan._c.error_codes cimport (
@@ -41,7 +42,13 @@ from ctrlchan.broker.log._reading cimport (
 )
 from ctrlchan.broker.log._segments cimport Held, Removed, SegmentSettings, flush_held, set_offsets, take_offsets
 from ctrlchan.broker.log._transaction_index cimport AbortedEntry
-from ctrlchan.broker.log._verifications cimport TransactionOfBatch, confirm_verification, withdraw_confirmation
+from ctrlchan.broker.log._verifications cimport (
+    TransactionOfBatch,
+    Verifications,
+    confirm_verification,
+    free_verifications,
+    withdraw_confirmation,
+)
 
 import os
 import shutil
@@ -867,6 +874,18 @@ cdef class Log:
         if leader_epoch >= 0:
             result = self.begin_epoch(leader_epoch, &begins)
         return result
+
+    cdef void take_verifications(self, Log other) noexcept nogil:
+        """Go on with the verifications of a log that is retired: batches of the same transactions are appended here."""
+        cdef Verifications taken
+        lock(&other.mutex)
+        taken = other.local.producers.verifications
+        memset(&other.local.producers.verifications, 0, sizeof(Verifications))
+        unlock(&other.mutex)
+        lock(&self.mutex)
+        free_verifications(&self.local.producers.verifications)
+        self.local.producers.verifications = taken
+        unlock(&self.mutex)
 
     def delete(self):
         """Close the log and delete its folder."""

@@ -142,6 +142,7 @@ cdef int replace_log(
         if result == DONE:
             result = log.move_folder(path, is_moved)
         if is_moved[0]:
+            log.take_verifications(<Log>p.log)
             former[0], p.log = p.log, <void*>log
         else:
             (<Log>p.log).unretire()

@@ -208,6 +208,20 @@ def test_no_record_is_lost_that_is_appended_meanwhile(tmp_path: Path) -> None:
     rig.stop()
 
 
+def test_transaction_that_was_verified_begins_after_the_move(rig: Rig) -> None:
+    rig.fill(1)
+    rig.table.verifies_transactions = True
+    partition = rig.table.get(*KEY)
+    assert partition is not None
+    guard = partition.begin_verification(1, 0, 0)
+    target = rig.others[0]
+    assert rig.move(target) == 0
+    rig.wait_until_moved(target)
+    in_transaction = batch([b"x"], attributes=0x10, producer_id=1, producer_epoch=0, sequence=0)
+    assert partition.append(in_transaction, verification_guard=guard + 1).result(20)[0] != 0
+    assert partition.append(in_transaction, verification_guard=guard).result(20)[0] == 0
+
+
 def test_move_to_where_the_replica_is_does_nothing(rig: Rig) -> None:
     rig.fill(1)
     assert rig.move(rig.place) == 0
