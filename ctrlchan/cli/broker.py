@@ -262,11 +262,8 @@ def _read_file(config: Path, broker_id: int | None, folder: str | None) -> Broke
 
 def _controller(
     file: Path | None, brokers: Sequence[BrokerConfig], zookeeper: str | None
-) -> ControllerConfig | None:
-    """Return the settings of the controller in the process of a broker, None if it stores no records.
-
-    Raises ConfigError, BadParameter.
-    """
+) -> ControllerConfig:
+    """Return the settings of the controller in the process of a broker. Raises ConfigError, BadParameter."""
     from dataclasses import replace
 
     from ctrlchan.channel import ChannelConfig

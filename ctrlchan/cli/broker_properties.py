@@ -80,12 +80,9 @@ def read_broker_properties(
     if broker_id is None:
         broker_id = _broker_id(file, log_dirs)
     if broker_id is None:
-        reserved = file.read_setting(table.RESERVED_BROKER_MAX_ID)
-        if reserved is None:
-            reserved = table.RESERVED_BROKER_MAX_ID.value
         if zookeeper is None:
             raise ConfigError(f"{file.name}: {table.BROKER_ID} is not set, and no log directory has one")
-        broker_id = generate_broker_id(zookeeper, settings["configs"], reserved)
+        broker_id = generate_broker_id(zookeeper, settings["configs"], _highest_reserved(file))
     settings["id"] = broker_id
     return BrokerProperties(settings, zookeeper, _session_timeout(file), without_effect)
 
@@ -126,6 +123,12 @@ def _log_dirs(file: PropertiesFile) -> list[str]:
     return [part for part in table.LOG_DIRS.parse(text) if part]
 
 
+def _highest_reserved(file: PropertiesFile) -> int:
+    """Return the highest id that people choose; generated ones are above it."""
+    reserved = file.read_setting(table.RESERVED_BROKER_MAX_ID)
+    return table.RESERVED_BROKER_MAX_ID.value if reserved is None else reserved
+
+
 def _broker_id(file: PropertiesFile, log_dirs: list[str]) -> int | None:
     """Return the id of the file, or that of the log directories, or None if one is to be generated."""
     broker_id = file.read_setting(table.BROKER_ID)
@@ -136,8 +139,7 @@ def _broker_id(file: PropertiesFile, log_dirs: list[str]) -> int | None:
         file.refuse(table.NODE_ID.name, f"must be the same as {table.BROKER_ID}, which is {broker_id}")
     generates = file.read_setting(table.BROKER_ID_GENERATION_ENABLE) is not False
     if broker_id is not None and broker_id >= 0:
-        reserved = file.read_setting(table.RESERVED_BROKER_MAX_ID)
-        most = table.RESERVED_BROKER_MAX_ID.value if reserved is None else reserved
+        most = _highest_reserved(file)
         if generates and broker_id > most:
             file.refuse(
                 table.BROKER_ID.name,

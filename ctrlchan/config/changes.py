@@ -92,10 +92,7 @@ def alter_topic(
     for change in changes:
         _apply(config, change, TOPICS)
     _check_exists(store, name)
-    _check_values(name, config)
-    _check_policy(policies, "TOPIC", name, changes)
-    if not validate_only:
-        store.write_topic_config(name, config)
+    _finish_topic(store, name, config, changes, policies, validate_only=validate_only)
 
 
 def replace_topic(
@@ -111,6 +108,19 @@ def replace_topic(
     _check_named(name)
     _check_exists(store, name)
     config = {change.name: change.value or "" for change in changes}
+    _finish_topic(store, name, config, changes, policies, validate_only=validate_only)
+
+
+def _finish_topic(
+    store: ConfigStore,
+    name: str,
+    config: Mapping[str, str],
+    changes: Sequence[Change],
+    policies: Policies,
+    *,
+    validate_only: bool,
+) -> None:
+    """Check the configs that a topic would have, and write them."""
     _check_values(name, config)
     _check_policy(policies, "TOPIC", name, changes)
     if not validate_only:
@@ -134,10 +144,7 @@ def alter_broker(
     config = store.read_broker_config(broker_id)
     for change in changes:
         _apply(config, change, DYNAMIC)
-    store.check_broker_config(broker_id, config, [one.name for one in changes])
-    _check_policy(policies, "BROKER", name, changes)
-    if not validate_only:
-        store.write_broker_config(broker_id, config)
+    _finish_broker(store, name, broker_id, config, changes, policies, validate_only=validate_only)
 
 
 def replace_broker(
@@ -152,7 +159,21 @@ def replace_broker(
     check_changes(changes)
     broker_id = _broker_id(store, name)
     config = {change.name: change.value or "" for change in changes}
-    store.check_broker_config(broker_id, config, list(config))
+    _finish_broker(store, name, broker_id, config, changes, policies, validate_only=validate_only)
+
+
+def _finish_broker(
+    store: ConfigStore,
+    name: str,
+    broker_id: int | None,
+    config: Mapping[str, str],
+    changes: Sequence[Change],
+    policies: Policies,
+    *,
+    validate_only: bool,
+) -> None:
+    """Check the dynamic configs that one broker or all would have, and write them."""
+    store.check_broker_config(broker_id, config, [one.name for one in changes])
     _check_policy(policies, "BROKER", name, changes)
     if not validate_only:
         store.write_broker_config(broker_id, config)

@@ -10,7 +10,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from ctrlchan.config import table
 from ctrlchan.config.classes import instance_of
@@ -68,6 +68,9 @@ class _Policy(ABC):  # noqa: B024 - the two kinds have a method each
         """Give back what the policy has taken."""
 
 
+_P = TypeVar("_P", bound=_Policy)
+
+
 class CreateTopicPolicy(_Policy):
     """The base class of a policy for new topics."""
 
@@ -96,16 +99,10 @@ class Policies:
     @classmethod
     def of(cls, configs: Mapping[str, str]) -> Policies:
         """Return the policies that settings name, configured. Raises ConfigError."""
-        create_topic = alter_config = None
-        key = table.CREATE_TOPIC_POLICY_CLASS_NAME.name
-        if name := configs.get(key, "").strip():
-            create_topic = instance_of(key, name, CreateTopicPolicy)  # type: ignore[type-abstract]
-            create_topic.configure(configs)
-        key = table.ALTER_CONFIG_POLICY_CLASS_NAME.name
-        if name := configs.get(key, "").strip():
-            alter_config = instance_of(key, name, AlterConfigPolicy)  # type: ignore[type-abstract]
-            alter_config.configure(configs)
-        return cls(create_topic, alter_config)
+        return cls(
+            _policy(configs, table.CREATE_TOPIC_POLICY_CLASS_NAME.name, CreateTopicPolicy),  # type: ignore[type-abstract]
+            _policy(configs, table.ALTER_CONFIG_POLICY_CLASS_NAME.name, AlterConfigPolicy),  # type: ignore[type-abstract]
+        )
 
     def check_topic(self, request: TopicRequest) -> None:
         """Raise KafkaError if the policy refuses a new topic."""
@@ -132,6 +129,16 @@ class Policies:
 
 #: Nothing is refused.
 NO_POLICIES: Final = Policies()
+
+
+def _policy(configs: Mapping[str, str], key: str, kind: type[_P]) -> _P | None:
+    """Return the policy that a setting names, configured; None if it names none. Raises ConfigError."""
+    name = configs.get(key, "").strip()
+    if not name:
+        return None
+    policy = instance_of(key, name, kind)
+    policy.configure(configs)
+    return policy
 
 
 def _ask(who: str, validate: Callable[[], None]) -> None:

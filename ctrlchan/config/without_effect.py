@@ -29,6 +29,7 @@ def _group(reason: str, *settings: Setting[Any]) -> Iterator[Unserved]:
 
 
 _TIERED: Final = "Tiered storage is not served."
+_NO_REPORTERS: Final = "Metrics are those for Prometheus; there are no reporters in Java."
 _REMOTE: Final = "org.apache.kafka.server.log.remote.metadata.storage"
 _ASSIGNOR: Final = "org.apache.kafka.coordinator.group.assignor"
 _PROTOCOLS: Final = ("consumer", "classic", "share", "unknown")
@@ -62,10 +63,7 @@ _OTHERS: Final = (
             "process.roles",
             LIST,
             "",
-            choices=(
-                "broker",
-                "controller",
-            ),
+            choices=("broker", "controller"),
         ),
         Setting("sasl.mechanism.controller.protocol", STRING, "GSSAPI"),
         Setting("server.max.startup.time.ms", LONG, "9223372036854775807", least=0),
@@ -124,12 +122,7 @@ _OTHERS: Final = (
             "group.coordinator.rebalance.protocols",
             LIST,
             "classic",
-            choices=(
-                "consumer",
-                "classic",
-                "share",
-                "unknown",
-            ),
+            choices=_PROTOCOLS,
         ),
         Setting("group.coordinator.threads", INT, "1", least=1),
         Setting("group.share.delivery.count.limit", INT, "5", least=2, most=10),
@@ -148,7 +141,7 @@ _OTHERS: Final = (
         Setting("group.share.session.timeout.ms", INT, "45000", least=1),
     ),
     *_group(
-        "Metrics are those for Prometheus; there are no reporters in Java.",
+        _NO_REPORTERS,
         Setting("auto.include.jmx.reporter", BOOLEAN, "true"),
         Setting("kafka.metrics.polling.interval.secs", INT, "10", least=1),
         Setting("kafka.metrics.reporters", LIST, ""),
@@ -223,7 +216,7 @@ _OTHERS: Final = (
 )
 #: Rows of the table of settings that brokers describe, and that have no effect either.
 _DESCRIBED: Final[Mapping[str, str]] = {
-    "metric.reporters": "Metrics are those for Prometheus; there are no reporters in Java.",
+    "metric.reporters": _NO_REPORTERS,
     **dict.fromkeys((name for name in table.BROKERS if name.startswith(("remote.", "log.local."))), _TIERED),
     "log.message.format.version": "Ignored, as by Kafka since inter-broker protocol 3.0.",
 }

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
 from ctrlchan.broker.config.broker_config import (
@@ -114,7 +113,7 @@ class EmbeddedBroker(FaultTarget, Closing):
             cleanup.pop_all()
         self._config = config
         self._life = threading.Lock()
-        self._is_stopped = self._is_closed = False
+        self._is_closed = False
 
     @property
     def port(self) -> int:
@@ -185,7 +184,6 @@ class EmbeddedBroker(FaultTarget, Closing):
         """
         with self._life:
             self._runner.close()
-            self._is_stopped = True
 
     def start(self) -> None:
         """Start the broker again on the ports that it had, with what it has stored and no metadata.
@@ -195,11 +193,9 @@ class EmbeddedBroker(FaultTarget, Closing):
         with self._life:
             if self._is_closed:
                 raise IllegalStateError(f"broker {self.id} was closed")
-            if not self._is_stopped and not self._runner.wait_stopped(0):
+            if not self._runner.wait_stopped(0):
                 raise IllegalStateError(f"broker {self.id} runs")
-            before = self._runner
-            self._runner = _runner_of(before.same_ports(self._config))
-            self._is_stopped = False
+            self._runner = _runner_of(self._config.with_ports(self._runner.ports))
 
     def wait_stopped(self, timeout: float | None = None) -> bool:
         """Wait until the broker has stopped; return whether it has within ``timeout`` seconds.
@@ -217,13 +213,14 @@ class EmbeddedBroker(FaultTarget, Closing):
 
 
 class _Runner(Protocol):
-    """Runs a broker from construction to ``close``. ``same_ports``: the settings with the ports it has."""
+    """Runs a broker from construction to ``close``. ``ports``: of its listeners, also after that."""
 
     @property
     def core(self) -> BrokerCore: ...
     def describe(self) -> BrokerDescription: ...
     def metrics(self) -> Collector: ...
-    def same_ports(self, config: BrokerConfig) -> BrokerConfig: ...
+    @property
+    def ports(self) -> Mapping[str, int]: ...
     def wait_stopped(self, timeout: float | None) -> bool: ...
     def close(self) -> None: ...
 
@@ -258,10 +255,9 @@ class _Storing:
 
         return BrokerMetrics(self._service)
 
-    def same_ports(self, config: BrokerConfig) -> BrokerConfig:
-        ports = self._service.ports
-        more = [(name, host, ports[name]) for name, host, _ in config.more_listeners]
-        return replace(config, port=ports[config.listener], more_listeners=more)
+    @property
+    def ports(self) -> Mapping[str, int]:
+        return self._service.ports
 
 
 class _WithoutRecords:
@@ -285,8 +281,9 @@ class _WithoutRecords:
     def metrics(self) -> Collector:
         raise ConfigError("metrics: only of a broker with a log directory")
 
-    def same_ports(self, config: BrokerConfig) -> BrokerConfig:
-        return replace(config, port=self.core.endpoint.port)
+    @property
+    def ports(self) -> Mapping[str, int]:
+        return {self.core.endpoint.listener: self.core.endpoint.port}
 
     def wait_stopped(self, timeout: float | None) -> bool:
         return self._ended.wait(timeout)

@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 from ctrlchan.broker.config.broker_config import BrokerConfig
@@ -251,8 +251,7 @@ class _Child:
     def same_ports(self) -> BrokerConfig:
         """Return the settings of the only broker, with the ports that it had."""
         (config,), (ports,) = self.configs, self._ports
-        more = [(name, host, ports[name]) for name, host, _ in config.more_listeners]
-        return replace(config, port=ports[config.listener], more_listeners=more)
+        return config.with_ports(ports)
 
     def describe(self) -> list[BrokerDescription]:
         described: list[BrokerDescription] = self.call("describe")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ctrlchan.broker.config.listener_configs import security_protocols
 from ctrlchan.config import table
@@ -103,6 +103,11 @@ class BrokerConfig:
     def listeners(self) -> list[tuple[str, str, int]]:
         """Name, host and port of each listener; the first one is ``listener``."""
         return [(self.listener, self.host, self.port), *self.more_listeners]
+
+    def with_ports(self, ports: Mapping[str, int]) -> BrokerConfig:
+        """Return the same settings with the ports that the listeners have got, by name."""
+        more = [(name, host, ports[name]) for name, host, _ in self.more_listeners]
+        return replace(self, port=ports[self.listener], more_listeners=more)
 
     def security_protocols(self) -> dict[str, SecurityProtocol]:
         """Return the security protocol of each listener. Raises ConfigError."""

@@ -33,7 +33,19 @@ _HOST: Final = re.compile(r"[0-9a-zA-Z\-%._:]*")
 
 
 @dataclass(frozen=True, slots=True)
-class FetcherSettings(TypedSettings):
+class _SetupSettings(TypedSettings):
+    """How long connections to other nodes may take to be set up."""
+
+    setup_ms: int = value_of(table.SOCKET_CONNECTION_SETUP_TIMEOUT_MS)
+    setup_max_ms: int = value_of(table.SOCKET_CONNECTION_SETUP_TIMEOUT_MAX_MS)
+
+    def setup_time(self) -> SetupTime:
+        """Return the times for the connections to one node."""
+        return SetupTime(self.setup_ms / 1000, self.setup_max_ms / 1000)
+
+
+@dataclass(frozen=True, slots=True)
+class FetcherSettings(_SetupSettings):
     """How a follower fetches. ``threads``: for each leader."""
 
     max_wait_ms: int = value_of(table.REPLICA_FETCH_WAIT_MAX_MS)
@@ -44,8 +56,6 @@ class FetcherSettings(TypedSettings):
     #: For an answer.
     socket_timeout_ms: int = value_of(table.REPLICA_SOCKET_TIMEOUT_MS)
     receive_buffer: int = value_of(table.REPLICA_SOCKET_RECEIVE_BUFFER_BYTES)
-    setup_ms: int = value_of(table.SOCKET_CONNECTION_SETUP_TIMEOUT_MS)
-    setup_max_ms: int = value_of(table.SOCKET_CONNECTION_SETUP_TIMEOUT_MAX_MS)
     threads: int = value_of(table.NUM_REPLICA_FETCHERS, lambda number: max(1, number))
 
     def __post_init__(self) -> None:
@@ -54,10 +64,6 @@ class FetcherSettings(TypedSettings):
                 f"{table.REPLICA_SOCKET_TIMEOUT_MS} should always be at least "
                 f"{table.REPLICA_FETCH_WAIT_MAX_MS} to prevent unnecessary socket timeouts"
             )
-
-    def setup_time(self) -> SetupTime:
-        """Return the times for the connections to one leader."""
-        return SetupTime(self.setup_ms / 1000, self.setup_max_ms / 1000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,18 +99,12 @@ class RequestSettings(TypedSettings):
 
 
 @dataclass(frozen=True, slots=True)
-class PeerSettings(TypedSettings):
+class PeerSettings(_SetupSettings):
     """How long requests to other brokers and to the controller, and the connections for them, may take."""
 
     request_ms: int = value_of(table.REQUEST_TIMEOUT_MS)
-    setup_ms: int = value_of(table.SOCKET_CONNECTION_SETUP_TIMEOUT_MS)
-    setup_max_ms: int = value_of(table.SOCKET_CONNECTION_SETUP_TIMEOUT_MAX_MS)
     #: For the answer to a ControlledShutdown.
     controller_ms: int = value_of(table.CONTROLLER_SOCKET_TIMEOUT_MS)
-
-    def setup_time(self) -> SetupTime:
-        """Return the times for the connections to one node."""
-        return SetupTime(self.setup_ms / 1000, self.setup_max_ms / 1000)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,13 +10,14 @@ are for controllers that are no brokers; as in Kafka, a broker closes the connec
 from __future__ import annotations
 
 from concurrent.futures import Future
-from typing import Any, Final, NoReturn
+from typing import Final, NoReturn
 
 from ctrlchan.authorizer.acls import Operation
 from ctrlchan.broker.storing_core import StoringCore
-from ctrlchan.errors import ErrorCode, ProtocolError
+from ctrlchan.errors import ProtocolError
 from ctrlchan.server.access import NOTHING, needs_cluster
 from ctrlchan.server.api import Api, Reply, Request
+from ctrlchan.server.error_responses import error_response
 from ctrlchan.server.futures import then
 from ctrlchan.server.kio_messages import ClientMessages, KioError
 
@@ -26,14 +27,13 @@ _NEEDS: Final = needs_cluster(Operation.CLUSTER_ACTION)
 
 
 def _of_controllers(
-    key: int, name: str, message: str, highest: int, flexible_from: int, error: ErrorCode, **fields: Any
+    key: int, name: str, message: str, highest: int, flexible_from: int, error: KioError
 ) -> Api[StoringCore]:
-    """Return an API of controllers. Other brokers answer with the error; ``fields``: beside it."""
+    """Return an API of controllers. Other brokers answer with the error."""
 
     def refused(request: Request) -> Reply:
         messages = ClientMessages(message, request.version)
-        messages.decode(request)
-        return Reply(messages.response(error_code=KioError(error), **fields), error_code=error)
+        return Reply(error_response(messages, messages.decode(request), error), error_code=error.value)
 
     def handle(core: StoringCore, request: Request) -> Reply | Future[Reply]:
         assert core.controller is not None
@@ -63,30 +63,13 @@ def _close(_core: StoringCore, request: Request) -> NoReturn:
 
 _CONTROLLED_SHUTDOWN: Final = 7
 #: Kafka's own controller says so where it has moved (ControllerMovedException).
-_MOVED: Final = ErrorCode.STALE_CONTROLLER_EPOCH
-_NO_CONTROLLER: Final = ErrorCode.NOT_CONTROLLER
+_MOVED: Final = KioError.stale_controller_epoch
+_NO_CONTROLLER: Final = KioError.not_controller
 
 APIS: Final[tuple[Api[StoringCore], ...]] = (
-    _of_controllers(
-        _CONTROLLED_SHUTDOWN,
-        "ControlledShutdown",
-        "controlled_shutdown",
-        3,
-        3,
-        _MOVED,
-        remaining_partitions=(),
-    ),
-    _of_controllers(56, "AlterPartition", "alter_partition", 3, 0, _NO_CONTROLLER, topics=()),
-    _of_controllers(
-        67,
-        "AllocateProducerIds",
-        "allocate_producer_ids",
-        0,
-        0,
-        _NO_CONTROLLER,
-        producer_id_start=0,
-        producer_id_len=0,
-    ),
+    _of_controllers(_CONTROLLED_SHUTDOWN, "ControlledShutdown", "controlled_shutdown", 3, 3, _MOVED),
+    _of_controllers(56, "AlterPartition", "alter_partition", 3, 0, _NO_CONTROLLER),
+    _of_controllers(67, "AllocateProducerIds", "allocate_producer_ids", 0, 0, _NO_CONTROLLER),
     Api(
         key=58,
         name="Envelope",

@@ -143,9 +143,10 @@ class ReplicaFetchers:
             self._count = count
             threads = list(self._threads.values())
             self._threads.clear()
+            followed = [one for thread in threads for one in thread.end()]
             for thread in threads:
                 self._note_end(thread)
-            for partition in [one for thread in threads for one in thread.end()]:
+            for partition in followed:
                 self._follow(partition)
         logger.info("broker %d: %d fetcher threads for each leader", self._broker_id, count)
 

@@ -40,9 +40,10 @@ class LocalServer:
         # Its own thread, so that leaders do not wait for clients.
         self._replies = ThreadPoolExecutor(1, thread_name_prefix="controller-replies")
         core = ServerCore(config, endpoint, loop, current, read_cluster_id, ProducerIds(), self._replies)
-        self._handler = RequestHandler(core, served_apis(), authorizer=authorizer)
+        apis = served_apis()
+        self._handler = RequestHandler(core, apis, authorizer=authorizer)
         core.serve = self._handler.serve
-        self._own_handler = RequestHandler(core, served_apis())
+        self._own_handler = RequestHandler(core, apis)
         self._own_context = RequestContext(endpoint.listener, endpoint.security_protocol, endpoint.host, 0, 0)
 
     @property

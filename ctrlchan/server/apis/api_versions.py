@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ctrlchan.server.access import NOTHING
 from ctrlchan.server.api import Api, Core, Reply, Request
@@ -90,7 +90,7 @@ def _reply(
         for api in apis
     )
     # Versions before 3 have none of these fields.
-    of_features = {}
+    of_features: dict[str, Any] = {}
     if features is not None and messages.version >= _FEATURES_SINCE:
         of_features = {
             "finalized_features_epoch": features.epoch,
@@ -102,6 +102,12 @@ def _reply(
             ),
         }
     body = messages.response(error_code=error, api_keys=entries, **of_features)
-    # Behind the throttle time.
-    tags_size = len(body) - len(messages.response(error_code=error, api_keys=entries)) + 1
+    # They are tagged fields, behind the throttle time.
+    tags_size = 1
+    if of_features:
+        tags_size += _size_without_apis(messages, of_features) - _size_without_apis(messages, {})
     return Reply(body, error_code=error.value, tags_size=tags_size)
+
+
+def _size_without_apis(messages: ClientMessages, of_features: Mapping[str, Any]) -> int:
+    return len(messages.response(error_code=KioError.none, api_keys=(), **of_features))
