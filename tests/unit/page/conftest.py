@@ -20,7 +20,7 @@ class ClusterPage:
     client: Client
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def cluster_page() -> Iterator[ClusterPage]:
     """Its controller's view shows another cluster, of which every kind of table is known."""
     with EmbeddedCluster(2, log_dir=TEMPORARY) as cluster, local_controller() as controller:

@@ -30,7 +30,7 @@ def serving(hot: HotHandler | None = None, *listeners: Listener, **settings: Any
         server.stop()
         assert server.counters()[0][0].connections == 0
         server.__dict__.clear()
-    wait_until(lambda: descriptors() <= before, what="no descriptor is left")
+    wait_until_closed(before)
 
 
 @contextmanager
@@ -67,6 +67,14 @@ def descriptors() -> set[str]:
         except OSError:
             continue
     return found
+
+
+def wait_until_closed(before: set[str]) -> None:
+    """Wait until this process has no other open descriptors than ``before``; the error names the others."""
+    try:
+        wait_until(lambda: descriptors() <= before, what="no descriptor is left")
+    except TimeoutError:
+        raise AssertionError(f"open descriptors: {sorted(descriptors() - before)}") from None
 
 
 def sized(frame: bytes) -> bytes:

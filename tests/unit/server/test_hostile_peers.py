@@ -27,7 +27,7 @@ from tests.soak.listeners.targets import Credentials, Target, check_served
 from tests.soak.processes import GROWTH, MEASURES_MEMORY
 from tests.unit.server.forged_records import SUITES
 from tests.unit.server.security.sasl_clients import ALL, USERS, Clock, Tokens, sasl_listener
-from tests.unit.server.serving import EchoHandler, descriptors
+from tests.unit.server.serving import EchoHandler, descriptors, wait_until_closed
 from tests.unit.server.tls_serving import client_context, tls_listener
 
 SECONDS: Final = float(os.environ.get("SECONDS", "4"))
@@ -70,7 +70,7 @@ def secured_server(clock: Clock) -> Iterator[SocketServer]:
         assert pool.join(30)
         assert sum(row.connections for row in server.counters()[0]) == 0
         server.__dict__.clear()
-    wait_until(lambda: descriptors() <= before, what="no descriptor is left")
+    wait_until_closed(before)
 
 
 @pytest.fixture(scope="module")

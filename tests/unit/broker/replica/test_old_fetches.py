@@ -34,7 +34,7 @@ from tests.unit.broker.replica.fetching import (
     broker_in,
     marker,
 )
-from tests.unit.server.serving import descriptors
+from tests.unit.server.serving import descriptors, wait_until_closed
 
 OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER = 1, 3, 6
 UNSUPPORTED_VERSION, UNSUPPORTED_COMPRESSION_TYPE = 35, 76
@@ -62,7 +62,7 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
         if partition.log is not None:
             partition.log.close_files()
     broker.table = None  # type: ignore[assignment]
-    wait_until(lambda: descriptors() <= before, what="all files are closed")
+    wait_until_closed(before)
 
 
 def seen(answered: Answered) -> list[tuple[int, int, bytes | None]]:

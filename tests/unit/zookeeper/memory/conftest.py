@@ -13,7 +13,7 @@ from ctrlchan.zookeeper.memory.server import MemoryZooKeeper
 _numbers = itertools.count()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def memory_zookeeper() -> Iterator[MemoryZooKeeper]:
     with MemoryZooKeeper() as server:
         yield server
