@@ -133,7 +133,7 @@ class LogMachine(RuleBasedStateMachine):
                     (one for one in inside if one.timestamp >= timestamp and one.last >= self.start), None
                 )
                 answer = found and (
-                    max(found.first, self.start), found.timestamp, self.epoch_of(found.first)
+                    max(found.first, self.start), found.timestamp, self.epoch_of(max(found.first, self.start))
                 )  # fmt: skip
                 assert self.log.list_offset(timestamp) == answer
                 return
@@ -147,14 +147,17 @@ class LogMachine(RuleBasedStateMachine):
             self.batches = [one for one in self.batches if one.last < offset]
             self.end = offset
             self.high_watermark = min(self.high_watermark, offset)
-            self.cut_epochs()
+        self.cut_epochs_at_the_end()  # Also where nothing is cut, as in UnifiedLog.truncateTo.
 
     def epoch_of(self, offset: int) -> int:
         return max(epoch for epoch, first in self.epochs if first <= offset)
 
-    def cut_epochs(self) -> None:
-        """Forget the epochs behind the end; the one that holds the start begins there."""
+    def cut_epochs_at_the_end(self) -> None:
+        """Forget the epochs that begin at the end or behind it."""
         self.epochs = [(epoch, first) for epoch, first in self.epochs if first < self.end]
+
+    def cut_epochs_at_the_start(self) -> None:
+        """The epoch that holds the start begins there, also that of a log without records."""
         before = [epoch for epoch, first in self.epochs if first <= self.start]
         if before:
             later = [one for one in self.epochs if one[1] > self.start]
@@ -206,7 +209,7 @@ class LogMachine(RuleBasedStateMachine):
             self.start = max(self.start, segments[count - 1][0])
         first = self.log.segment_offsets()[0]
         self.batches = [one for one in self.batches if one.first >= first]
-        self.cut_epochs()
+        self.cut_epochs_at_the_start()
 
     @rule()
     def flush(self) -> None:
@@ -291,7 +294,8 @@ class LogMachine(RuleBasedStateMachine):
         self.end = end
         self.high_watermark = self.start
         last = self.epochs[-1:]
-        self.cut_epochs()
+        self.cut_epochs_at_the_end()
+        self.cut_epochs_at_the_start()
         if end < self.start:
             self.epochs = []
         elif not clean and not self.epochs and log.leader_epochs() == [(epoch, end) for epoch, _ in last]:
@@ -335,6 +339,18 @@ def test_the_epoch_of_deleted_records_is_found_again_after_a_crash() -> None:
     machine.move_high_watermark(position=1.0)
     machine.retain_time(keep=0, now=1)
     machine.restart_with_a_torn_end(cut=1, garbage=b"")
+    machine.leader_epochs_are_those_of_the_model()
+    assert machine.epochs == [(0, 1)]
+    machine.teardown()
+
+
+def test_the_epoch_of_deleted_records_stays_when_nothing_more_is_deleted() -> None:
+    machine = LogMachine()
+    machine.open(segment=300, interval=0, index=24)
+    machine.append_as_follower(gaps=[0], timestamp=0)
+    machine.move_high_watermark(position=1.0)
+    machine.retain_bytes(keep=0)
+    machine.delete_records(position=0.0)
     machine.leader_epochs_are_those_of_the_model()
     assert machine.epochs == [(0, 1)]
     machine.teardown()
