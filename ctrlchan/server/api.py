@@ -84,6 +84,7 @@ class Api(Generic[Core]):
     ``named_since``: first version whose request header has a client id.
     ``answers_any_version``: a version out of range is handled too, instead of closing the connection.
     ``locks_core``: ``core.lock`` is held while ``handle`` runs, where the core has one.
+    ``only_of_brokers``: who asks on a listener that is not that of brokers loses the connection.
     ``needs``: what the peer must be allowed; None: it was forgotten, and nobody may use the API where there
     is an authorizer.
     """
@@ -98,6 +99,7 @@ class Api(Generic[Core]):
     answers_any_version: bool = False
     named_since: int = 0
     locks_core: bool = True
+    only_of_brokers: bool = False
     needs: Needs | None = None
 
     def request_header_version(self, version: int) -> int:

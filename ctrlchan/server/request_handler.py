@@ -17,7 +17,7 @@ from kio.schema.index import api_key_map
 
 from ctrlchan._codec import decode_request_header, encode_response_header
 from ctrlchan.authorizer.interface import Authorizer
-from ctrlchan.errors import DecodeError, ErrorCode, UnsupportedVersionError
+from ctrlchan.errors import DecodeError, ErrorCode, ProtocolError, UnsupportedVersionError
 from ctrlchan.server.access import EVERYTHING, AuthorizedAccess
 from ctrlchan.server.api import Api, Buffers, GoOn, Reply, Request, Throttled
 from ctrlchan.server.api_names import api_name
@@ -93,6 +93,7 @@ class RequestHandler(Generic[C]):
 
     ``serve`` is called on several threads. ``lock``: is held while a handler uses the core; None where the
     core needs none. ``authorizer``: None allows everything. ``limits``: says which clients wait.
+    ``is_for_brokers``: whether its listener is that of brokers (Kafka: a privileged listener).
     """
 
     def __init__(
@@ -102,6 +103,7 @@ class RequestHandler(Generic[C]):
         lock: AbstractContextManager[object] | None = None,
         authorizer: Authorizer | None = None,
         limits: _ClientLimits | None = None,
+        is_for_brokers: bool = True,
     ) -> None:
         self.core = core
         self.counters: dict[str, ApiCounters] = {}
@@ -111,6 +113,7 @@ class RequestHandler(Generic[C]):
         self._lock = _NO_LOCK if lock is None else lock
         self._authorizer = authorizer
         self._limits = limits
+        self._is_for_brokers = is_for_brokers
         self._counting = threading.Lock()
 
     def set_faults(self, keys: Set[int], answer: _FaultAnswer[C]) -> None:
@@ -163,6 +166,9 @@ class RequestHandler(Generic[C]):
 
     def _handle(self, api: Api[C], request: Request) -> Reply | Future[Reply]:
         """Let the API handle the request."""
+        if api.only_of_brokers and not self._is_for_brokers:
+            listener = request.context.listener
+            raise ProtocolError(f"{api.name} on the listener {listener}, which is not that of brokers")
         if self._authorizer is not None and (refusal := _refusal(api, request)) is not None:
             return refusal
         with self._lock if api.locks_core else _NO_LOCK:

@@ -151,7 +151,9 @@ class ControllerServer:
             self._replies,
             self._tokens,
         )
-        handler = RequestHandler(core, served_apis(), authorizer=self._authorizer)
+        handler = RequestHandler(
+            core, served_apis(), authorizer=self._authorizer, is_for_brokers=core.is_for_brokers
+        )
         core.serve = handler.serve
         return handler
 

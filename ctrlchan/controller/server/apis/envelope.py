@@ -38,10 +38,6 @@ _KEY_AND_VERSION: Final = struct.Struct(">hh")
 
 
 def _handle(core: ServerCore, request: Request) -> Reply | Future[Reply]:
-    if not core.is_for_brokers:
-        raise ProtocolError(
-            f"an Envelope on the listener {core.endpoint.listener}, which is not that of brokers"
-        )
     messages = ClientMessages("envelope", request.version)
     body = messages.decode(request)
 
@@ -88,6 +84,7 @@ API: Api[ServerCore] = Api(
     highest=0,
     flexible_from=0,
     handle=_handle,
+    only_of_brokers=True,
     needs=asks(CLUSTER_ACTION_CLUSTER),
 )
 
