@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -39,10 +40,10 @@ def run(jars_folder: Path, program: str, *arguments: str) -> list[Line]:
     ]
 
 
-def produce_today(bootstrap: str, topic: str) -> None:
+def produce_today(bootstrap: str, topic: str, codecs: Sequence[str] = CODECS) -> None:
     """Write with what older formats have no place for: headers, producer ids, transactions, markers."""
     settings = {"bootstrap.servers": bootstrap, "linger.ms": 5}
-    for codec in CODECS:
+    for codec in codecs:
         producer = Producer(settings | {"compression.type": codec, "enable.idempotence": True})
         for number in range(20):
             producer.produce(topic, f"new {codec} {number}", f"{number}", 0, headers=[("header", b"x")])
