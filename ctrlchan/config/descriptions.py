@@ -131,6 +131,7 @@ preallocate: Whether the disk space of a new segment is reserved at once.
 principal.builder.class: The class that makes the principals of those who connect.
 producer.id.expiration.check.interval.ms: How often expired producer ids are looked for.
 producer.id.expiration.ms: After how long without a record a producer id is forgotten.
+queued.max.request.bytes: How many bytes the requests may have that were received and are not handled.
 queued.max.requests: How many requests may wait for a thread.
 quota.window.num: How many samples the rates of client quotas have.
 quota.window.size.seconds: How many seconds each of these samples is long.

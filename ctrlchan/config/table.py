@@ -299,6 +299,7 @@ PASSWORD_ENCODER_SECRET = _unshown("password.encoder.secret", PASSWORD)
 PRODUCER_ID_EXPIRATION_CHECK_INTERVAL_MS = _unshown(
     "producer.id.expiration.check.interval.ms", INT, "600000", least=1
 )
+QUEUED_MAX_REQUEST_BYTES = _unshown("queued.max.request.bytes", LONG, "-1")
 QUOTA_WINDOW_NUM = _unshown("quota.window.num", INT, "11", least=1)
 QUOTA_WINDOW_SIZE_SECONDS = _unshown("quota.window.size.seconds", INT, "1", least=1)
 REPLICA_SOCKET_RECEIVE_BUFFER_BYTES = _unshown(

@@ -209,10 +209,6 @@ _OTHERS: Final = (
         "No scope of a token is read.",
         Setting("sasl.oauthbearer.scope.claim.name", STRING, "scope"),
     ),
-    *_group(
-        "The bound of waiting requests is queued.max.requests; the memory of each is bounded.",
-        Setting("queued.max.request.bytes", LONG, "-1"),
-    ),
 )
 #: Rows of the table of settings that brokers describe, and that have no effect either.
 _DESCRIBED: Final[Mapping[str, str]] = {

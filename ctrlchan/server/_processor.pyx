@@ -298,6 +298,11 @@ cdef struct Connection:
     # Of a parked request: so many of its first bytes are needed, 0: all; and how many were given back.
     int64_t kept_bytes
     int64_t dropped_bytes
+    # What the frame at ``begin`` has of the memory pool, and the connections that wait for some (_loop/memory_pool.pxi)
+    int64_t reserved
+    bint waits_for_memory
+    Connection* next_waiting
+    Connection* previous_waiting
     int64_t arrived_ns
     void* request_state
     # Who may use the descriptor while the request is queued (Sharing; _loop/direct_answers.pxi), and the descriptor.
@@ -434,6 +439,10 @@ cdef struct Processor:
     Connection* earliest
     Connection* latest
     Connection* ready
+    # Connections that wait for memory, and whether there are some
+    Connection* first_waiting
+    Connection* last_waiting
+    int64_t needs_memory
     Connection* first_handshake
     Connection* last_handshake
     int handshakes
@@ -549,6 +558,18 @@ cdef struct RequestQueue:
     int64_t empty_ns
 
 
+# Of queued.max.request.bytes (_loop/memory_pool.pxi)
+cdef struct MemoryPool:
+    # 0: there is no limit.
+    int64_t size
+    # Below 0 as the last request got more than was left
+    int64_t available
+    # When a connection found nothing, in monotonic nanoseconds; 0: none has since memory was given back
+    int64_t empty_since
+    # For how long connections have found nothing
+    int64_t empty_ns
+
+
 cdef struct Event:
     EventKind kind
     int64_t value
@@ -597,6 +618,7 @@ cdef struct Network:
     # Whether it is measured for how long requests keep processors. Any thread sets it.
     int64_t measures_time
     RequestQueue queue
+    MemoryPool memory
     # Of the ConnectionQuotas that the Python object keeps
     Quotas* quotas
     Events events
@@ -605,6 +627,7 @@ cdef struct Network:
 include "_loop/answers.pxi"
 include "_loop/shared.pxi"
 include "_loop/requests.pxi"
+include "_loop/memory_pool.pxi"
 include "_loop/sessions.pxi"
 include "_loop/handshakes.pxi"
 include "_loop/tls.pxi"

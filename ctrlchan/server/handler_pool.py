@@ -180,6 +180,8 @@ class HandlerPool:
         except BaseException as error:  # noqa: BLE001  (one request that fails must not end the thread)
             self._fail(request, error)
             return
+        # What ends the Future may need memory that this request has.
+        request.return_memory()
         answer.add_done_callback(lambda done: self._send_later(request, done))
 
     def _send_later(self, request: TakenRequest, done: Future[Buffers] | Future[_Answer]) -> None:

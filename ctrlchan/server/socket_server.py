@@ -44,6 +44,7 @@ __all__ = [
     "ListenError",
     "Listener",
     "ListenerLimits",
+    "MemoryPool",
     "ProcessorCounters",
     "RequestQueue",
     "SocketServer",
@@ -103,6 +104,8 @@ class SocketServerSettings(NamedTuple):
 
     num_network_threads: int = 1
     queued_max_requests: int = 500
+    #: Bytes of the requests that were received and are not handled; -1 (or 0): no limit.
+    queued_max_request_bytes: int = -1
     socket_request_max_bytes: int = 100 * 1024 * 1024
     socket_send_buffer_bytes: int = -1
     socket_receive_buffer_bytes: int = -1
@@ -175,6 +178,17 @@ class AcceptorCounters(NamedTuple):
     ip_throttled: int
     #: For how long connections have waited for the limits.
     blocked_ns: int
+
+
+class MemoryPool(NamedTuple):
+    """The memory of requests that were received and are not handled (Kafka's SimpleMemoryPool)."""
+
+    #: 0: there is no limit.
+    size: int
+    #: Below 0: the last request got more than was left.
+    available: int
+    #: For how many nanoseconds requests found none.
+    empty_ns: int
 
 
 class RequestQueue:
@@ -284,6 +298,7 @@ class SocketServer:
                 max_unauthenticated_bytes=settings.sasl_server_max_receive_size,
                 authentication_ms=AUTHENTICATION_MS if idle_ms < 0 else min(idle_ms, AUTHENTICATION_MS),
                 refusal_ms=settings.connection_failed_authentication_delay_ms,
+                memory=settings.queued_max_request_bytes,
             )
         except BaseException:
             for sock in sockets:
@@ -390,6 +405,10 @@ class SocketServer:
         with self._stopping:
             if not self._is_stopped:
                 self.threads.use_context(number, context)
+
+    def memory(self) -> MemoryPool:
+        """Return what is left of the memory of requests, and for how long there was none."""
+        return MemoryPool(*self.threads.memory())
 
     def counters(self) -> tuple[list[ProcessorCounters], list[AcceptorCounters]]:
         """Return the counters of all processors (listener by listener) and of all acceptors."""

@@ -148,10 +148,18 @@ def server_settings(configs: Mapping[str, str]) -> SocketServerSettings:
             f"requirement failed: {table.MAX_CONNECTIONS_PER_IP} can be set to zero only if "
             f"{table.MAX_CONNECTIONS_PER_IP_OVERRIDES} property is set."
         )
+    memory = table.QUEUED_MAX_REQUEST_BYTES.of(configs)
+    largest = table.SOCKET_REQUEST_MAX_BYTES.of(configs)
+    if 0 < memory < largest:
+        raise ConfigError(
+            f"requirement failed: {table.QUEUED_MAX_REQUEST_BYTES} must be larger or equal to "
+            f"{table.SOCKET_REQUEST_MAX_BYTES}"
+        )
     return SocketServerSettings(
         num_network_threads=table.NUM_NETWORK_THREADS.of(configs),
+        queued_max_request_bytes=memory,
         queued_max_requests=table.QUEUED_MAX_REQUESTS.of(configs),
-        socket_request_max_bytes=table.SOCKET_REQUEST_MAX_BYTES.of(configs),
+        socket_request_max_bytes=largest,
         socket_send_buffer_bytes=table.SOCKET_SEND_BUFFER_BYTES.of(configs),
         socket_receive_buffer_bytes=table.SOCKET_RECEIVE_BUFFER_BYTES.of(configs),
         socket_listen_backlog_size=table.SOCKET_LISTEN_BACKLOG_SIZE.of(configs),

@@ -14,10 +14,12 @@ from ctrlchan.broker.metrics.families import counter, gauge
 
 if TYPE_CHECKING:
     from ctrlchan.broker.server import BrokerServer
+    from ctrlchan.server.socket_server import MemoryPool
 
 __all__ = ["collect"]
 
 _NETWORK: Final = "kafka_network_"
+_NO_LIMIT: Final = 2**63 - 1
 
 
 def collect(server: BrokerServer) -> Iterator[Metric]:
@@ -59,3 +61,20 @@ def collect(server: BrokerServer) -> Iterator[Metric]:
         ),
     ):
         yield counter(f"{_NETWORK}socketserver_{name}", text, value)
+    yield from _memory(sockets.memory())
+
+
+def _memory(pool: MemoryPool) -> Iterator[Metric]:
+    """Yield the metrics of queued.max.request.bytes. Without a limit all is left, as in Kafka."""
+    left = pool.available if pool.size else _NO_LIMIT
+    yield gauge(f"{_NETWORK}socketserver_memorypoolavailable", "Bytes that are left for requests", left)
+    yield gauge(
+        f"{_NETWORK}socketserver_memorypoolused",
+        "Bytes of requests that were received and are not handled",
+        pool.size - pool.available,
+    )
+    yield counter(
+        "kafka_server_socket_server_metrics_memorypoolavgdepletedpercent",
+        "Nanoseconds in which requests waited for memory",
+        pool.empty_ns,
+    )

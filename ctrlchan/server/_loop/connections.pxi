@@ -181,6 +181,7 @@ cdef void close_connection(Connection* c) noexcept nogil:
     release_connection(p.network, c.listener, &c.peer)
     stop_timer(&p.wheel, &c.timer)
     stop_counting(c)
+    stop_waiting(c)
     if c.state == WAITING or c.state == MUTED or c.state == CLOSING or c.state == HANDSHAKING:
         c.state = IDLE
     elif c.state == QUEUED and drop_held(&p.network.queue, c):
@@ -225,7 +226,10 @@ cdef inline void end_transfer(Connection* c, int64_t began) noexcept nogil:
 
 
 cdef int next_frame(Connection* c) noexcept nogil:
-    """Return 1 and set ``request_size`` when a whole frame is there, 0 when it is not, -1 for a wrong size."""
+    """Return 1 and set ``request_size`` when a whole frame is there, 0 when it is not, -1 for a wrong size.
+
+    0 also when there is no memory for the frame.
+    """
     cdef int32_t size
     if c.end - c.begin < SIZE_BYTES:
         return 0
@@ -235,7 +239,7 @@ cdef int next_frame(Connection* c) noexcept nogil:
         count_refused(c)
         return -1
     c.request_size = size
-    return c.end - c.begin - SIZE_BYTES >= size
+    return reserve_memory(c, size) and c.end - c.begin - SIZE_BYTES >= size
 
 
 cdef int64_t make_room(Connection* c) noexcept nogil:
@@ -272,6 +276,8 @@ cdef void receive(Connection* c) noexcept nogil:
     cdef int64_t room, size, began
     cdef int i
     for i in range(READS if c.ssl == NULL else READS_OF_TLS):
+        if not may_receive(c):
+            break
         room = make_room(c)
         if room < 0:
             report(p.network, NO_MEMORY, 0, &c.peer)
@@ -334,6 +340,7 @@ cdef void describe_request(Connection* c, Reason reason, HotRequest* request) no
 
 
 cdef void end_request(Connection* c) noexcept nogil:
+    give_memory_back(c)
     c.begin += SIZE_BYTES + c.request_size - c.dropped_bytes
     c.kept_bytes = c.dropped_bytes = 0
     c.request_state = NULL
@@ -402,6 +409,9 @@ cdef void handle(Connection* c, Reason reason) noexcept nogil:
     if result == PARKED and reason != EXPIRED or result == DELAYED and reason == ARRIVED:
         if is_first:
             c.state, c.is_delayed = WAITING, result == DELAYED
+            if result == PARKED:
+                # What it waits for may be another request.
+                give_memory_back(c)
             # One more, because the current millisecond has begun.
             start_timer(&p.wheel, &c.timer, p.now // 1000000 + wait_ms + 1)
         return
@@ -473,7 +483,7 @@ cdef void advance(Connection* c) noexcept nogil:
         settle(c)
         if too_much_is_kept(c):
             return
-    if sent and c.state == IDLE and c.transport.has_more(c):
+    if sent and c.state == IDLE and not c.waits_for_memory and c.transport.has_more(c):
         make_ready(c)
     watch(c)
 
@@ -557,13 +567,16 @@ cdef bint flush(Connection* c) noexcept nogil:
 
 
 cdef void watch(Connection* c) noexcept nogil:
-    """Tell the poller what the connection waits for.
+    """Tell the poller what the connection waits for: for nothing if that is memory.
 
     Reading stays on while a request is in progress: it is turned off when more bytes arrive (``serve``). So a
     peer that waits for its answers costs no system call here.
     """
     cdef bint unsent = c.out.size > 0 or c.out.range_count > 0
     cdef int events = c.interest & READABLE
+    if c.waits_for_memory and not unsent:
+        set_interest(c, 0)
+        return
     if c.state == IDLE and not unsent:
         events = READABLE
     if unsent:

@@ -26,6 +26,7 @@ cdef Connection* allocate_slot(Processor* p) noexcept nogil:
 
 cdef void free_slot(Connection* c) noexcept nogil:
     cdef Processor* p = c.processor
+    give_memory_back(c)
     forget_received(c)
     forget_sent(c)
     forget_subject(c)
@@ -85,6 +86,9 @@ cdef void give_answer(Connection* c, Result result, Answer* answer, int32_t mute
     cdef Processor* p = c.processor
     cdef int64_t sent = send_directly(c, answer) if result == DONE else 0
     cdef bint is_late = sent > 0 and answers_late(c)
+    if result != AGAIN:
+        # Not by the processor, which may not hear of the answer for long. From the mailbox on the next request may be received.
+        give_memory_back(c)
     lock(&p.mutex)
     c.has_result, c.result, c.answer_mute_ms, c.answer_sent, c.is_late = True, result, mute_ms, sent, is_late
     if answer != NULL:
@@ -313,6 +317,8 @@ cdef void take_turn(Processor* p) noexcept nogil:
         if c.fd >= 0 and c.state == IDLE:
             go_on(c)
         c = mail
+    if p.first_waiting != NULL:
+        hand_out_memory(p)
     leave_work(p)
     if phase != p.phase:
         change_phase(p, phase)

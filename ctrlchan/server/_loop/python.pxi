@@ -98,6 +98,12 @@ cdef class TakenRequest:
         """Send ``parts`` after a pause, if there are any, and close the connection then."""
         self._give_if_any(parts, REFUSE)
 
+    def return_memory(self):
+        """Give the memory of the request back to the pool: its handler has returned, and the answer comes later."""
+        self._check()
+        with nogil:
+            give_memory_back(self.connection)
+
     cdef _give_if_any(self, parts, Result result):
         if parts:
             self._give(parts, result, 0)
@@ -185,6 +191,7 @@ cdef class NetworkThreads:
     names peers without certificates, too (the name is empty then). ``authenticators``: for each listener, what makes the
     authenticator of a connection of its RequestContext, or None where nobody has to authenticate himself; empty: nowhere.
     ``authentication_ms``: how long a peer may take. ``refusal_ms``: how long the answer to one that is refused waits.
+    ``memory``: how many bytes the requests may have that were received and are not handled; -1: there is no limit.
     ``clock``, ``poller``: None for those of the operating system.
     """
 
@@ -192,7 +199,7 @@ cdef class NetworkThreads:
                   int64_t queue_capacity, int64_t idle_ns, int send_buffer, ConnectionQuotas quotas=None,
                   bint is_shared=False, security_protocols=(), contexts=(), namers=(), names_all=(), authenticators=(),
                   int64_t max_unauthenticated_bytes=524288, int64_t authentication_ms=30000, int64_t refusal_ms=100,
-                  Clock clock=None, Poller poller=None):
+                  int64_t memory=-1, Clock clock=None, Poller poller=None):
         cdef Network* network
         cdef int i, k, acceptors = 1 if is_shared else len(listeners)
         if not (listeners and 0 < processors * acceptors <= MAX_PROCESSORS):
@@ -217,6 +224,7 @@ cdef class NetworkThreads:
             network.hot, network.hot_context = hot.function, hot.context
         network.max_request_bytes, network.idle_ns, network.send_buffer = max_request_bytes, idle_ns, send_buffer
         network.max_unauthenticated_bytes = min(max_unauthenticated_bytes, max_request_bytes)
+        network.memory.size = network.memory.available = max(0, memory)
         network.authentication_ms, network.refusal_ms = authentication_ms, refusal_ms
         open_mutex(&network.queue.mutex, REQUEST_QUEUE)
         open_condition(&network.queue.changed)
@@ -463,6 +471,13 @@ cdef class NetworkThreads:
         with nogil:
             size = count_requests(&self.network.queue, &self.network.queue.held)
         return size
+
+    def memory(self):
+        """Return the values of a MemoryPool: bytes, those that are left, and for how many nanoseconds requests found none."""
+        cdef const MemoryPool* pool = &self.network.memory
+        cdef int64_t since = load_number(&pool.empty_since)
+        cdef int64_t empty_ns = counted(&pool.empty_ns) + (monotonic_ns_of(self.network.clock) - since if since else 0)
+        return pool.size, load_number(&pool.available), empty_ns
 
     def counters(self):
         """Return the values of a ProcessorCounters for each processor, and of an AcceptorCounters for each acceptor."""
