@@ -10,8 +10,9 @@ from typing import Final
 from ctrlchan.broker.config.log_config import LogConfig
 from ctrlchan.broker.log._log import Log
 from tests.unit.broker.log.batches import CONTROL, TRANSACTIONAL, PlainRecord, batch_of
+from tests.unit.broker.log.old_formats.old_logs import entries
 
-__all__ = ["CONFIG", "FOREVER", "contents", "fill"]
+__all__ = ["CONFIG", "FOREVER", "contents", "fill", "fill_old"]
 
 CONFIG: Final = LogConfig(
     segment_bytes=2000, segment_index_bytes=4096, index_interval_bytes=300, retention_ms=-1
@@ -46,6 +47,23 @@ def fill(log: Log) -> None:
                     opened.add(producer)
                     fields["attributes"] = TRANSACTIONAL
         log.append_as_follower(batch_of(records, 0, **fields).encoded())
+
+
+def fill_old(log: Log) -> None:
+    """Append entries of format 0, of format 1, and then batches of format 2; some entries carry others."""
+    for number in range(BATCHES):
+        end = log.end_offset + (number % 17 == 16)
+        pairs = [(b"k%d" % n, bytes([number]) * 20, TODAY + number * 3 % 50) for n in range(1 + number % 3)]
+        if number > 50:
+            plain = [PlainRecord(n, 0, value=value) for n, (_, value, _) in enumerate(pairs)]
+            fields = {"base_offset": end, "leader_epoch": 0, "base_timestamp": TODAY + number}
+            log.append_as_follower(batch_of(plain, 0, **fields).encoded())
+            continue
+        append_time = TODAY if number % 11 == 10 else -1
+        codec = number % 4
+        log.append_as_follower(
+            entries(number // 25 % 2, codec, end, pairs, append_time=append_time if codec else -1)
+        )
 
 
 def contents(folder: Path) -> dict[str, bytes]:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ctrlchan.broker.log._log import Log
 from ctrlchan.errors import KafkaError, LogDirectoryError
-from tests.conformance.filled_logs import CONFIG, FOREVER, contents, fill
+from tests.conformance.filled_logs import CONFIG, FOREVER, contents, fill, fill_old
 from tests.conformance.java_process import JavaProcess
 from tests.kafka.requirement import require_kafka
 
@@ -73,6 +73,16 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[bool, Path]:
         else:
             log.close_files()
     return made
+
+
+@pytest.fixture(scope="module")
+def old_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A log that begins with formats 0 and 1, and was not closed in order."""
+    folder = tmp_path_factory.mktemp("old") / "orders-0"
+    log = Log(folder, CONFIG, producer_expiration_ms=FOREVER)
+    fill_old(log)
+    log.close_files()
+    return folder
 
 
 def damage(path: Path, kind: str, where: float, more: bytes) -> None:
@@ -178,3 +188,23 @@ def test_a_missing_index_of_a_clean_log_is_written_anew(
 ) -> None:
     for path in folders[True].glob("*.index"):
         same_log(kafka, tmp_path, folders[True], [(path.name, "delete", 0, b"")], clean=True)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    broken=st.lists(
+        st.tuples(
+            st.floats(0, 1),
+            st.sampled_from(["flip", "flip", "cut", "append", "zeros"]),
+            st.floats(0, 1, exclude_max=True),
+            st.binary(min_size=1, max_size=80),
+        ),
+        max_size=1,
+    )
+)
+def test_segments_of_old_formats_are_recovered_as_kafka_does_it(
+    kafka: Kafka, old_folder: Path, tmp_path: Path, broken: list[tuple[float, str, float, bytes]]
+) -> None:
+    names = sorted(path.name for path in old_folder.glob("*.log"))
+    files = [(names[int(which * (len(names) - 1))], how, where, more) for which, how, where, more in broken]
+    same_log(kafka, tmp_path, old_folder, files, clean=False)

@@ -9,13 +9,20 @@ cdef enum:
     OFFSET_AND_LENGTH_BYTES = 12
     # Where fields are that are read alone, or changed in place.
     LEADER_EPOCH_AT = 12
+    MAGIC_AT = 16
     CRC_AT = 17
     ATTRIBUTES_AT = 21
+    LAST_OFFSET_DELTA_AT = 23
     BASE_TIMESTAMP_AT = 27
     MAX_TIMESTAMP_AT = 35
     PRODUCER_ID_AT = 43
     PRODUCER_EPOCH_AT = 51
     BASE_SEQUENCE_AT = 53
+
+    # Formats of records: entries of formats 0 and 1 were written before Kafka 0.11.
+    FORMAT_0 = 0
+    FORMAT_1 = 1
+    FORMAT_2 = 2
 
     # Attributes of a batch.
     COMPRESSION = 0x07
@@ -35,6 +42,10 @@ cpdef enum Origin:
 
 
 # The header of one batch, in host byte order.
+#
+# An entry of format 0 or 1 counts as a batch. Its header has one offset, that of its last record, which is both
+# ``base_offset`` and the last offset here: the first one of a compressed entry is in what it carries. It has no leader
+# epoch and no producer, its attributes are the codec and LOG_APPEND_TIME, and ``count`` is -1.
 cdef struct Batch:
     int64_t base_offset
     # Of the whole batch, with base offset and length.
@@ -77,6 +88,10 @@ cdef struct Rules:
 cdef struct Appended:
     int64_t first_offset
     int64_t last_offset
+    # The first batch has format 0 or 1: ``first_offset`` is the offset of its last record.
+    bint begins_old
+    # Some batch has format 0 or 1.
+    bint has_old
     # -1 without a timestamp
     int64_t max_timestamp
     # The last offset of the batch that has it; -1 without a timestamp
@@ -121,6 +136,8 @@ cdef struct FullRecord:
 
 cdef uint32_t checksum(const uint8_t* data, int64_t size) noexcept nogil
 cdef void read_batch(const uint8_t* data, Batch* batch) noexcept nogil
+# Return the bytes of the header of this format.
+cdef int32_t header_bytes(int8_t magic) noexcept nogil
 cdef int next_batch(const uint8_t* data, int64_t size, Batch* batch) noexcept nogil
 cdef bint has_valid_crc(const uint8_t* data, const Batch* batch) noexcept nogil
 # Read the record at ``p``; return the byte after it, NULL if it is not whole.

@@ -1,6 +1,6 @@
-"""Record batches of format 2: reading headers, checking an append, giving offsets.
+"""Record batches: reading headers, checking an append, giving offsets.
 
-Layout of a batch, big-endian; ``length`` counts the bytes after itself, ``crc`` is CRC-32C of all bytes
+Layout of a batch of format 2, big-endian; ``length`` counts the bytes after itself, ``crc`` is CRC-32C of all bytes
 after itself. Source: DefaultRecordBatch, DefaultRecord.
 
     0  base offset int64         23  last offset delta int32    51  producer epoch int16
@@ -13,6 +13,9 @@ after itself. Source: DefaultRecordBatch, DefaultRecord.
 A record: its size, then attributes int8, timestamp delta, offset delta, key size, key, value size, value,
 count of headers; for each: key size, key, value size, value. All numbers but the first byte are zig-zag
 varints; a negative size means null.
+
+Entries of formats 0 and 1, which logs may have from former times, are read as far as their header goes; their layout and
+their records are in ``old_formats``.
 
 An append of a leader is one batch (ProduceRequest.validateRecords). ``check_batches`` looks at everything
 before a byte is written, in Kafka's order, so that the error is Kafka's too. ``assign_offsets`` changes the
@@ -28,6 +31,7 @@ from libc.string cimport memcpy, memset
 
 from ctrlchan._c.bytes cimport get_i16, get_i32, get_i64, put_i16, put_i32, put_i64
 from ctrlchan._c.clocks cimport monotonic_ns
+from ctrlchan._c.crc32 cimport crc32, crc32_start
 from ctrlchan._c.crc32c cimport crc32c, crc32c_by_table, crc32c_start
 from ctrlchan._c.error_codes cimport (
     CORRUPT_MESSAGE,
@@ -38,17 +42,23 @@ from ctrlchan._c.error_codes cimport (
     RECORD_LIST_TOO_LARGE,
     UNKNOWN_SERVER_ERROR,
     UNSUPPORTED_COMPRESSION_TYPE,
-    UNSUPPORTED_FOR_MESSAGE_FORMAT,
 )
 from ctrlchan.broker.log._varints cimport varint_size, write_varint, zigzag
 
+crc32_start()
 crc32c_start()
 
 cdef enum:
-    MAGIC = 2
-    MAGIC_AT = 16
+    MAGIC = FORMAT_2
     # The smallest length that any format has (format 0): 14 bytes.
     LEAST_LENGTH = 14
+    # Of an entry of format 0 or 1: the least sizes with offset and size, and where its fields are.
+    LEAST_ENTRY_0 = 26
+    LEAST_ENTRY_1 = 34
+    ENTRY_CRC_AT = 12
+    ENTRY_ATTRIBUTES_AT = 17
+    ENTRY_TIMESTAMP_AT = 18
+    NO_COUNT = -1
     ZSTD = 4
     NO_TIMESTAMP = -1
     NO_PRODUCER_ID = -1
@@ -75,14 +85,17 @@ cdef uint32_t checksum(const uint8_t* data, int64_t size) noexcept nogil:
 
 
 cdef void read_batch(const uint8_t* data, Batch* batch) noexcept nogil:
-    """Read the header of a batch; its 61 bytes are there. The length may be any number."""
+    """Read the header of a batch; its bytes are there (``header_bytes``). The length may be any number."""
     batch.base_offset = get_i64(data)
     batch.size = get_i32(data + 8) + OFFSET_AND_LENGTH_BYTES
+    if data[MAGIC_AT] < MAGIC:
+        read_entry_header(data, batch)
+        return
     batch.leader_epoch = get_i32(data + LEADER_EPOCH_AT)
     batch.magic = <int8_t>data[MAGIC_AT]
     batch.crc = <uint32_t>get_i32(data + CRC_AT)
     batch.attributes = get_i16(data + ATTRIBUTES_AT)
-    batch.last_offset_delta = get_i32(data + 23)
+    batch.last_offset_delta = get_i32(data + LAST_OFFSET_DELTA_AT)
     batch.base_timestamp = get_i64(data + 27)
     batch.max_timestamp = get_i64(data + MAX_TIMESTAMP_AT)
     batch.producer_id = get_i64(data + PRODUCER_ID_AT)
@@ -91,11 +104,31 @@ cdef void read_batch(const uint8_t* data, Batch* batch) noexcept nogil:
     batch.count = get_i32(data + 57)
 
 
+cdef void read_entry_header(const uint8_t* data, Batch* batch) noexcept nogil:
+    """Read the rest of the header of an entry of format 0 or 1. One of format 1 without room for a timestamp has none."""
+    cdef int8_t magic = <int8_t>data[MAGIC_AT]
+    batch.leader_epoch = NO_LEADER_EPOCH
+    batch.magic = magic
+    batch.crc = <uint32_t>get_i32(data + ENTRY_CRC_AT)
+    batch.attributes = data[ENTRY_ATTRIBUTES_AT] & (COMPRESSION | (LOG_APPEND_TIME if magic == FORMAT_1 else 0))
+    batch.last_offset_delta = 0
+    batch.max_timestamp = NO_TIMESTAMP
+    if magic == FORMAT_1 and batch.size >= LEAST_ENTRY_1:
+        batch.max_timestamp = get_i64(data + ENTRY_TIMESTAMP_AT)
+    batch.base_timestamp = batch.max_timestamp
+    batch.producer_id, batch.producer_epoch, batch.base_sequence = NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE
+    batch.count = NO_COUNT
+
+
+cdef int32_t header_bytes(int8_t magic) noexcept nogil:
+    return HEADER_BYTES if magic >= MAGIC else LEAST_ENTRY_1 if magic == FORMAT_1 else LEAST_ENTRY_0
+
+
 cdef int next_batch(const uint8_t* data, int64_t size, Batch* batch) noexcept nogil:
     """Read the header of the batch that begins at ``data``; return 0 or CORRUPT_MESSAGE.
 
-    ``batch.size`` is 0 if no whole batch is there. Of a batch with magic 0 or 1, only ``size`` and ``magic``
-    are set. Source: ByteBufferLogInputStream.
+    ``batch.size`` is 0 if no whole batch is there. An entry of format 1 may be smaller than its header. Source:
+    ByteBufferLogInputStream.
     """
     cdef int32_t length
     batch.size = 0
@@ -111,17 +144,16 @@ cdef int next_batch(const uint8_t* data, int64_t size, Batch* batch) noexcept no
         return CORRUPT_MESSAGE
     if size - OFFSET_AND_LENGTH_BYTES < length:
         return NONE
-    if batch.magic < MAGIC:
-        batch.size = OFFSET_AND_LENGTH_BYTES + length
-        return NONE
-    if length < HEADER_BYTES - OFFSET_AND_LENGTH_BYTES:
+    if batch.magic == MAGIC and length < HEADER_BYTES - OFFSET_AND_LENGTH_BYTES:
         return CORRUPT_MESSAGE
     read_batch(data, batch)
     return NONE
 
 
 cdef bint has_valid_crc(const uint8_t* data, const Batch* batch) noexcept nogil:
-    """Return whether the CRC of a whole batch of format 2 is right."""
+    """Return whether the CRC of a whole batch is right: CRC-32C, in formats 0 and 1 CRC-32."""
+    if batch.magic < MAGIC:
+        return crc32(data + MAGIC_AT, batch.size - MAGIC_AT) == batch.crc
     return crc32c(data + ATTRIBUTES_AT, batch.size - ATTRIBUTES_AT) == batch.crc
 
 
@@ -336,7 +368,7 @@ cdef void write_header(
     put_i32(data + LEADER_EPOCH_AT, NO_LEADER_EPOCH)
     data[MAGIC_AT] = MAGIC
     put_i16(data + ATTRIBUTES_AT, attributes)
-    put_i32(data + 23, count - 1)
+    put_i32(data + LAST_OFFSET_DELTA_AT, count - 1)
     put_i64(data + BASE_TIMESTAMP_AT, timestamp)
     put_i64(data + MAX_TIMESTAMP_AT, timestamp)
     put_i64(data + PRODUCER_ID_AT, producer_id)
@@ -463,7 +495,7 @@ cdef int check_batches(
 cdef int check_replicated(const uint8_t* data, int64_t size, Appended* appended) noexcept nogil:
     """Check batches that have their offsets (from a leader); return Kafka's error code.
 
-    Source: UnifiedLog.analyzeAndValidateRecords. Batches of format 0 and 1 are refused.
+    Source: UnifiedLog.analyzeAndValidateRecords.
     """
     cdef Batch batch
     cdef int error
@@ -478,10 +510,13 @@ cdef int check_replicated(const uint8_t* data, int64_t size, Appended* appended)
             return error
         if batch.size == 0:
             return NONE
-        if batch.magic != MAGIC:
-            return UNSUPPORTED_FOR_MESSAGE_FORMAT
         if not has_valid_crc(data + appended.size, &batch):
             return CORRUPT_MESSAGE
+        if batch.magic != MAGIC:
+            if batch.size < header_bytes(batch.magic):
+                return CORRUPT_MESSAGE
+            appended.has_old = True
+            appended.begins_old = appended.begins_old or appended.batches == 0
         if batch.last_offset_delta < 0 or batch.base_offset < 0 or batch.base_offset > MOST_OFFSET:
             return CORRUPT_MESSAGE
         if appended.batches == 0:
@@ -540,9 +575,13 @@ def crc32c_of_table(const uint8_t[::1] data not None):
 
 
 def read_header(const uint8_t[::1] data not None, Py_ssize_t position=0):
-    """Return the header of the batch at ``position``. Raises ValueError if 61 bytes are not there."""
+    """Return the header of the batch at ``position``. Raises ValueError if its bytes are not there.
+
+    An entry of format 0 or 1: its only offset is that of its last record, and ``record_count`` is -1.
+    """
     cdef Batch batch
-    if position < 0 or data.shape[0] - position < HEADER_BYTES:
+    cdef int64_t size = data.shape[0] - position
+    if position < 0 or size <= MAGIC_AT or size < header_bytes(<int8_t>data[position + MAGIC_AT]):
         raise ValueError(f"no batch header at {position} of {data.shape[0]} bytes")
     read_batch(&data[position], &batch)
     return BatchHeader(

@@ -11,7 +11,7 @@ from libc.stdio cimport snprintf
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memmove, strdup
 
-from ctrlchan.broker.log._batches cimport Batch, read_batch
+from ctrlchan.broker.log._batches cimport FORMAT_2, Batch, read_batch
 from ctrlchan.broker.log._files cimport replace_file
 from ctrlchan.broker.log._parts cimport DONE, NO_MEMORY, require_mutex
 
@@ -108,7 +108,11 @@ cdef class LeaderEpochs:
         return self.save()
 
     cdef int assign_batches(self, const uint8_t* data, int64_t size) noexcept nogil:
-        """Record each leader epoch of the batches that is not the latest one."""
+        """Record each leader epoch of the batches that is not the latest one.
+
+        A batch of format 0 or 1 says nothing of epochs: all are removed, so that a replica with such batches is truncated
+        to its high watermark when its leader changes, as in Kafka.
+        """
         cdef Batch batch
         cdef int64_t position = 0
         cdef int result
@@ -116,6 +120,10 @@ cdef class LeaderEpochs:
             read_batch(data + position, &batch)
             if batch.leader_epoch != self.latest() and batch.leader_epoch >= 0:
                 result = self.assign_epoch(batch.leader_epoch, batch.base_offset)
+                if result != DONE:
+                    return result
+            elif batch.magic < FORMAT_2 and self.count > 0:
+                result = self.clear_epochs()
                 if result != DONE:
                     return result
             position += batch.size

@@ -12,7 +12,7 @@ from ctrlchan.broker.log._batches cimport Batch
 from ctrlchan.broker.log._indexes cimport are_sane, close_indexes, resize_indexes
 from ctrlchan.broker.log._leader_epochs cimport LeaderEpochs
 from ctrlchan.broker.log._local_log cimport LocalLog
-from ctrlchan.broker.log._parts cimport DONE, OLD_FORMAT, OUT_OF_ORDER, check_result, why
+from ctrlchan.broker.log._parts cimport DONE, OUT_OF_ORDER, check_result
 from ctrlchan.broker.log._producer_snapshots cimport choose_snapshot, take_snapshot
 from ctrlchan.broker.log._producer_updates cimport rebuild_producers, replay_batch
 from ctrlchan.broker.log._producers cimport ProducerStates
@@ -31,12 +31,14 @@ from ctrlchan.broker.log._segment cimport (
 from ctrlchan.broker.log._segments cimport Removed, Segments, SegmentSettings, take_offsets
 from ctrlchan.broker.log._transaction_index cimport transactions_are_sane
 
+import logging
 import os
-import zlib
 
 from ctrlchan.broker.log import names
 from ctrlchan.broker.log._producer_snapshots import remove_stray_snapshots, snapshot_offsets
 from ctrlchan.errors import KafkaError, LogDirectoryError
+
+logger = logging.getLogger("ctrlchan.broker")
 
 
 @cython.final
@@ -144,8 +146,6 @@ cdef class LogLoader:
             segment = self.segments.active()
             start_scan(&scan, segment.fd, 0, segment.size)
             result = scan_next(&scan, &batch, &position)
-            if result == OLD_FORMAT and has_old_record(self.folder / name):
-                raise LogDirectoryError(f"{self.folder / name}: {why(OLD_FORMAT)}")
             if result > 0:
                 self.check(result)
             is_sane = is_sane and are_sane(&segment.indexes, segment.size) and transactions_are_sane(&segment.transactions)
@@ -181,6 +181,11 @@ cdef class LogLoader:
             if result == DONE:
                 # The next recovery need not read this segment again.
                 result = take_snapshot(self.producers, self.segments.folder, True)
+        if result == DONE and removed[0] > 0:
+            logger.warning(
+                "%s%s: the batch at byte %d is damaged or cut: %d bytes from there on are removed",
+                self.folder / names.segment_name(segment.base_offset), names.LOG_SUFFIX, segment.size, removed[0],
+            )
         return result
 
     cdef int rebuild(self, int64_t end_offset) except -1:
@@ -281,11 +286,3 @@ def offset_of(folder, name):
     if offset is None:
         raise LogDirectoryError(f"{folder / name}: the name does not begin with an offset")
     return offset
-
-
-def has_old_record(path):
-    """Whether the file really begins with a record of format 0 or 1, and not with a batch whose magic byte is damaged."""
-    with path.open("rb") as file:
-        head = file.read(16)
-        data = file.read(int.from_bytes(head[8:12]) - 4)
-    return zlib.crc32(data) == int.from_bytes(head[12:16])

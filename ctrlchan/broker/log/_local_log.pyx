@@ -23,6 +23,17 @@ from ctrlchan.broker.log._segments cimport Removed, Segments
 from ctrlchan.broker.log._transaction_index cimport reserve_aborted
 
 
+cdef int64_t MAX_INT32 = 0x7fffffff
+
+
+cdef int64_t least_offset(const Appended* appended) noexcept nogil:
+    """Return an offset that no record of an append is below.
+
+    Of a batch of format 0 or 1 only the last offset is known. As in Kafka, it counts as one of 2^31 at most.
+    """
+    return appended.last_offset - MAX_INT32 if appended.begins_old else appended.first_offset
+
+
 @cython.final
 cdef class LocalLog:
     """The parts of a log, with its offsets."""
@@ -64,7 +75,7 @@ cdef class LocalLog:
             self.segments.active(), appended.size, self.segments.settings.segment_bytes, self.segments.settings.roll_ms,
             now_ms, appended.max_timestamp, appended.last_offset
         ):
-            result = self.roll(max(appended.first_offset, self.end_offset), now_ms)
+            result = self.roll(max(least_offset(appended), self.end_offset), now_ms)
         if result != DONE:
             return result
         error[0] = check_producers(self.producers, data, appended, origin, guard, &update)

@@ -50,6 +50,7 @@ from ctrlchan.broker.log._verifications cimport (
     withdraw_confirmation,
 )
 
+import logging
 import os
 import shutil
 import threading
@@ -60,6 +61,8 @@ from ctrlchan.broker.log._producer_snapshots import flush_snapshots, remove_snap
 from ctrlchan.broker.log.checkpoints import flush_folder
 from ctrlchan.broker.log.deleted_files import DeletedFiles
 from ctrlchan.errors import KafkaError
+
+logger = logging.getLogger("ctrlchan.broker")
 
 cdef enum:
     LATEST_OFFSET = -1
@@ -415,6 +418,7 @@ cdef class Log:
         cdef uint8_t[::1] batches = bytearray(data)
         cdef int64_t now = wall_clock_ms() if now_ms is None else now_ms
         cdef Appended appended
+        cdef int32_t epochs = self.local.epochs.count
         cdef int error
         if batches.shape[0] == 0:
             raise ValueError("no batch")
@@ -424,6 +428,11 @@ cdef class Log:
                 error = self.append_follower(&batches[0], &appended, now)
         if error != NONE:
             raise KafkaError(error)
+        if appended.has_old and epochs > 0:
+            logger.warning(
+                "%s: records of format 0 or 1 up to offset %d: the leader epochs before are forgotten", self.folder,
+                appended.last_offset,
+            )
         return appended.first_offset, appended.last_offset
 
     # -- reading

@@ -14,17 +14,15 @@ cdef enum:
     NOT_FOUND = -1
     # A batch whose header cannot be true.
     CORRUPT = -2
-    # A batch of format 0 or 1.
-    OLD_FORMAT = -3
     # An offset that is not within 2^31 of the segment's first one.
-    OVERFLOW = -4
+    OVERFLOW = -3
     # Recovery: an offset that is not above an earlier one.
-    OUT_OF_ORDER = -5
-    NO_MEMORY = -6
+    OUT_OF_ORDER = -4
+    NO_MEMORY = -5
     # The log was closed, or an earlier error has taken it offline.
-    OFFLINE = -7
+    OFFLINE = -6
     # A reader's offset that the log does not have.
-    OUT_OF_RANGE = -8
+    OUT_OF_RANGE = -7
 
 
 cdef inline void require_mutex(const Mutex* mutex) noexcept nogil:

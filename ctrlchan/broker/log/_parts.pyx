@@ -1,11 +1,6 @@
 """The results of the functions of a log's parts, as texts and as Kafka's errors."""
 
-from ctrlchan._c.error_codes cimport (
-    CORRUPT_MESSAGE,
-    KAFKA_STORAGE_ERROR,
-    OFFSET_OUT_OF_RANGE,
-    UNSUPPORTED_FOR_MESSAGE_FORMAT,
-)
+from ctrlchan._c.error_codes cimport CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR, OFFSET_OUT_OF_RANGE
 
 import os
 
@@ -17,7 +12,6 @@ cdef str why(int result):
         return os.strerror(result)
     return {
         CORRUPT: "a batch whose header cannot be true",
-        OLD_FORMAT: "records of format 0 or 1, where only format 2 is supported",
         OVERFLOW: "an offset that is too far from the first one of its segment",
         OUT_OF_ORDER: "an offset that is not above the one before it",
         NO_MEMORY: "out of memory",
@@ -28,9 +22,7 @@ cdef str why(int result):
 cdef int error_code(int result) noexcept nogil:
     if result == CORRUPT or result == NOT_FOUND:
         return CORRUPT_MESSAGE
-    if result == OUT_OF_RANGE:
-        return OFFSET_OUT_OF_RANGE
-    return UNSUPPORTED_FOR_MESSAGE_FORMAT if result == OLD_FORMAT else KAFKA_STORAGE_ERROR
+    return OFFSET_OUT_OF_RANGE if result == OUT_OF_RANGE else KAFKA_STORAGE_ERROR
 
 
 cdef int check_result(int result, folder) except -1:

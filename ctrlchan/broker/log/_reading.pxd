@@ -44,6 +44,8 @@ cdef struct TimeSearch:
     int64_t size
     int64_t timestamp
     int64_t start_offset
+    # The timestamp is the largest one of the log.
+    bint is_largest
 
 
 cdef class FileRange:

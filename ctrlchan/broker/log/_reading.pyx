@@ -6,7 +6,7 @@ Sources: ``LocalLog.read``, ``LogSegment``, ``UnifiedLog.fetchOffsetByTimestamp`
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free
 
-from ctrlchan.broker.log._batches cimport Batch
+from ctrlchan.broker.log._batches cimport FORMAT_0, Batch
 from ctrlchan.broker.log._indexes cimport offset_above
 from ctrlchan.broker.log._parts cimport DONE, NOT_FOUND, require_mutex
 from ctrlchan.broker.log._segment cimport (
@@ -172,6 +172,7 @@ cdef int begin_search(
     cdef int result
     require_mutex(segments.mutex)
     search.segment, search.timestamp, search.start_offset = NULL, timestamp, start_offset
+    search.is_largest = is_largest
     for i in range(segments.count):
         if is_largest:
             if segment == NULL or segments.at[i].max_timestamp > segment.max_timestamp:
@@ -206,6 +207,9 @@ cdef object end_search(TimeSearch* search, int* result):
             if result[0] != DONE:
                 if result[0] == NOT_FOUND:
                     result[0] = DONE
+                return None
+            if search.is_largest and batch.magic == FORMAT_0:
+                # Without timestamps none is the largest.
                 return None
             for offset, found in offsets_and_timestamps(os.pread(search.segment.fd, batch.size, position)):
                 if found >= search.timestamp and offset >= search.start_offset:

@@ -5,7 +5,7 @@ in ``_transaction_index``. All functions require the mutex of the log, but ``acq
 They return a result: 0, a positive errno, or one of the negative numbers in ``_parts.pxd``.
 """
 
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free, malloc, realloc
 from posix.fcntl cimport O_CREAT
@@ -14,7 +14,16 @@ from posix.unistd cimport close
 
 from ctrlchan._c.atomics cimport add_and_get
 from ctrlchan._c.bytes cimport get_i32
-from ctrlchan.broker.log._batches cimport HEADER_BYTES, OFFSET_AND_LENGTH_BYTES, Batch, has_valid_crc, read_batch
+from ctrlchan.broker.log._batches cimport (
+    FORMAT_2,
+    HEADER_BYTES,
+    MAGIC_AT,
+    OFFSET_AND_LENGTH_BYTES,
+    Batch,
+    has_valid_crc,
+    header_bytes,
+    read_batch,
+)
 from ctrlchan.broker.log._files cimport SUFFIX_BYTES, flush_file, open_file, read_at, reserve_file, resize_file, set_path, write_at
 from ctrlchan.broker.log._indexes cimport (
     OffsetEntry,
@@ -31,7 +40,7 @@ from ctrlchan.broker.log._indexes cimport (
     resize_indexes,
     truncate_indexes,
 )
-from ctrlchan.broker.log._parts cimport CORRUPT, DONE, NOT_FOUND, NO_MEMORY, OLD_FORMAT, OVERFLOW
+from ctrlchan.broker.log._parts cimport CORRUPT, DONE, NOT_FOUND, NO_MEMORY, OVERFLOW
 from ctrlchan.broker.log._transaction_index cimport (
     close_transactions,
     flush_transactions,
@@ -40,9 +49,8 @@ from ctrlchan.broker.log._transaction_index cimport (
 )
 
 cdef enum:
-    # Bytes of a header up to the magic byte, and where that is.
+    # Bytes of a header up to the magic byte.
     TO_MAGIC = 17
-    MAGIC_AT = 16
     # The smallest length that Kafka's readers take for one (a record of format 0).
     SMALLEST_LENGTH = 14
     NOT_READ = -2
@@ -207,9 +215,7 @@ cdef int scan_next(Scan* scan, Batch* batch, int64_t* position) noexcept nogil:
         return CORRUPT
     if length > left - OFFSET_AND_LENGTH_BYTES:
         return NOT_FOUND
-    if data[MAGIC_AT] < 2:
-        return OLD_FORMAT
-    if data[MAGIC_AT] > 2 or length + OFFSET_AND_LENGTH_BYTES < HEADER_BYTES:
+    if data[MAGIC_AT] > FORMAT_2 or length + OFFSET_AND_LENGTH_BYTES < header_bytes(<int8_t>data[MAGIC_AT]):
         return CORRUPT
     read_batch(data, batch)
     if not 0 <= batch.base_offset <= MOST_OFFSET or batch.last_offset_delta < 0:
@@ -242,9 +248,8 @@ cdef void remember_reader(Segment* segment, int64_t offset, int64_t next_offset,
 cdef int start_near(Segment* segment, int64_t offset, Scan* scan) noexcept nogil:
     """Begin to read headers at the nearest known batch that does not begin above ``offset``."""
     cdef OffsetEntry entry
-    cdef Batch batch
-    cdef int64_t at
     cdef int32_t i
+    cdef bint is_old
     cdef int error
     start_scan(scan, segment.fd, 0, segment.size)
     if 0 <= segment.recent_offset <= offset:
@@ -256,12 +261,36 @@ cdef int start_near(Segment* segment, int64_t offset, Scan* scan) noexcept nogil
             return DONE
     error = floor_by_offset(&segment.indexes, offset, &entry)
     # An index is not trusted: where no such batch begins, the segment is read from its start.
-    if error == DONE and 0 <= entry.position < segment.size:
-        scan.position = entry.position
-        if scan_next(scan, &batch, &at) != DONE or not segment.base_offset <= batch.base_offset <= offset:
-            at = 0
-        scan.position = at
+    if error == DONE and starts_at(segment, &entry, offset, scan, &is_old):
+        return DONE
+    if error == DONE and is_old:
+        # Before Kafka 0.11 an index had the first offset of a compressed entry, whose header has the last one. The
+        # entry of the index before it is for offsets below.
+        error = floor_by_offset(&segment.indexes, entry.offset - 1, &entry)
+        if error == DONE and starts_at(segment, &entry, offset, scan, &is_old):
+            return DONE
+    scan.position = 0
     return error
+
+
+cdef inline bint starts_at(
+    Segment* segment, const OffsetEntry* entry, int64_t offset, Scan* scan, bint* is_old
+) noexcept nogil:
+    """Begin at the batch of an index entry; return whether one begins there, and not above ``offset``.
+
+    ``is_old``: there is none that does, but a batch of format 0 or 1.
+    """
+    cdef Batch batch
+    cdef int64_t at
+    is_old[0] = False
+    if not 0 <= entry.position < segment.size:
+        return False
+    scan.position = entry.position
+    if scan_next(scan, &batch, &at) != DONE:
+        return False
+    scan.position = at
+    is_old[0] = batch.magic < FORMAT_2
+    return segment.base_offset <= batch.base_offset <= offset
 
 
 cdef int scan_to(Scan* scan, int64_t offset, Batch* batch, int64_t* position) noexcept nogil:
@@ -497,9 +526,8 @@ cdef int recover_segment(Segment* segment, OnBatch on_batch, void* context, int6
         if ending != DONE:
             break
     free(buffer)
-    # A file that ends within a batch, and a batch that is not valid, are what recovery is for. A log that really has
-    # batches of an old format was refused when it was opened.
-    if ending != NOT_FOUND and ending != CORRUPT and ending != OLD_FORMAT:
+    # A file that ends within a batch, and a batch that is not valid, are what recovery is for.
+    if ending != NOT_FOUND and ending != CORRUPT:
         return ending
     removed[0] = segment.size - valid
     if removed[0] > 0:

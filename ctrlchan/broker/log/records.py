@@ -1,4 +1,6 @@
-"""Batches of format 2 off the hot path: their records are read, and uncompressed batches are written.
+"""Batches off the hot path: their records are read, and uncompressed batches are written.
+
+All have format 2; an entry of format 0 or 1 is read as such a batch (``old_formats/_as_batch.pyx``).
 
 Layout of a batch: base offset int64, length int32 (of what follows), leader epoch int32, magic int8 (2),
 CRC-32C uint32 (of what follows), attributes int16, last offset delta int32, base timestamp int64, max
@@ -19,11 +21,23 @@ from typing import Final, NamedTuple
 
 from ctrlchan.broker.log import compression
 from ctrlchan.broker.log._batches import BatchHeader, crc32c_of, read_header
+from ctrlchan.broker.log.old_formats._as_batch import as_batch
 from ctrlchan.errors import ErrorCode, KafkaError
 
-__all__ = ["HEADER_BYTES", "Record", "batch_of", "offsets_and_timestamps", "read_records", "records_of"]
+__all__ = [
+    "HEADER_BYTES",
+    "MAGIC_AT",
+    "Record",
+    "as_format_2",
+    "batch_of",
+    "offsets_and_timestamps",
+    "read_records",
+    "records_of",
+]
 
 HEADER_BYTES: Final = 61
+#: Where the format of a batch is.
+MAGIC_AT: Final = 16
 COMPRESSION: Final = 0x07
 LOG_APPEND_TIME: Final = 0x08
 DELETE_HORIZON: Final = 0x40
@@ -81,8 +95,17 @@ def records_of(header: BatchHeader, batch: bytes) -> memoryview:
         ) from error
 
 
+def as_format_2(batch: bytes) -> bytes:
+    """Return a batch as it is, or an entry of format 0 or 1 as an uncompressed batch of format 2.
+
+    Raises KafkaError CORRUPT_MESSAGE for an entry with records that cannot be read.
+    """
+    return as_batch(batch).batch if batch[MAGIC_AT] < _MAGIC else batch
+
+
 def read_records(batch: bytes) -> Iterator[Record]:
     """Yield the records of a batch. Raises KafkaError CORRUPT_MESSAGE where they do not fit into it."""
+    batch = as_format_2(batch)
     header = read_header(batch)
     data = records_of(header, batch)
     append_time = header.max_timestamp if header.attributes & LOG_APPEND_TIME else None

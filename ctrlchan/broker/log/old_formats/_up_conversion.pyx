@@ -7,7 +7,7 @@ carries is decompressed into memory of a fixed size (``compression.py``); Kafka 
 
 cimport cython
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint64_t
-from libc.string cimport memcpy, memset
+from libc.string cimport memset
 
 from ctrlchan._c.bytes cimport put_i64
 from ctrlchan._c.clocks cimport monotonic_ns
@@ -23,6 +23,8 @@ from ctrlchan._c.error_codes cimport (
 from ctrlchan.broker.log._batches cimport (
     CLIENT,
     COMPRESSION,
+    FORMAT_1,
+    FORMAT_2,
     HEADER_BYTES,
     LOG_APPEND_TIME,
     MAX_TIMESTAMP_AT,
@@ -40,7 +42,7 @@ from ctrlchan.broker.log._batches cimport (
     write_crc,
     write_header,
 )
-from ctrlchan.broker.log._varints cimport varint_size, write_varint, zigzag
+from ctrlchan.broker.log._varints cimport zigzag
 from ctrlchan.broker.log.old_formats._entries cimport (
     APPEND_TIME_FLAG,
     CODEC_MASK,
@@ -57,6 +59,7 @@ from ctrlchan.broker.log.old_formats._entries cimport (
     read_key_size,
     read_pair,
 )
+from ctrlchan.broker.log.old_formats._records cimport record_size, write_record
 
 from ctrlchan.broker.log import compression
 from ctrlchan.broker.log._batches import check
@@ -67,12 +70,7 @@ cdef enum:
     NO_PRODUCER_ID = -1
     NO_PRODUCER_EPOCH = -1
     NO_SEQUENCE = -1
-    FORMAT_1 = 1
-    FORMAT_2 = 2
     ZSTD = 4
-    # Attributes and the number of headers of a record of format 2, both 0
-    ATTRIBUTES_BYTES = 1
-    HEADERS_BYTES = 1
 
 
 # What the entries and batches of a request have in common.
@@ -266,7 +264,7 @@ cdef int write_records(const Entries* entries, uint8_t* out, Written* written) n
     cdef KeyValue pair
     cdef const uint8_t* p = entries.begin
     cdef int32_t index = 0
-    cdef int64_t timestamp, body
+    cdef int64_t timestamp
     cdef uint64_t delta
     written.size, written.max_timestamp = 0, NO_TIMESTAMP
     while read_entry(p, entries.end, &entry) == ENTRY:
@@ -280,29 +278,11 @@ cdef int write_records(const Entries* entries, uint8_t* out, Written* written) n
             written.base_timestamp = timestamp
         written.max_timestamp = max(written.max_timestamp, timestamp)
         delta = zigzag(timestamp - written.base_timestamp)
-        body = ATTRIBUTES_BYTES + varint_size(delta) + varint_size(zigzag(index)) + HEADERS_BYTES
-        body += varint_size(zigzag(pair.key_size)) + max(pair.key_size, 0)
-        body += varint_size(zigzag(pair.value_size)) + max(pair.value_size, 0)
-        written.size += varint_size(zigzag(body)) + body
+        written.size += record_size(delta, zigzag(index), &pair)
         if out != NULL:
-            out = write_varint(out, zigzag(body))
-            out[0] = 0
-            out = write_varint(out + ATTRIBUTES_BYTES, delta)
-            out = write_varint(out, zigzag(index))
-            out = write_sized(out, pair.key, pair.key_size)
-            out = write_sized(out, pair.value, pair.value_size)
-            out[0] = 0
-            out += HEADERS_BYTES
+            out = write_record(out, delta, zigzag(index), &pair)
         index += 1
     return NONE
-
-
-cdef inline uint8_t* write_sized(uint8_t* out, const uint8_t* data, int32_t size) noexcept nogil:
-    out = write_varint(out, zigzag(size))
-    if size > 0:
-        memcpy(out, data, size)
-        out += size
-    return out
 
 
 cdef int build(Checked checked, const Entries* entries, const Rules* rules, int codec) except? -2:

@@ -437,7 +437,8 @@ def test_batches_of_a_leader_keep_their_offsets() -> None:
         ({"base_offset": 2**63 - 1}, ErrorCode.CORRUPT_MESSAGE),
         ({"last_offset_delta": -1}, ErrorCode.CORRUPT_MESSAGE),
         ({"crc": 1}, ErrorCode.CORRUPT_MESSAGE),
-        ({"magic": 1}, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT),
+        # The CRC is where format 2 has it.
+        ({"magic": 1}, ErrorCode.CORRUPT_MESSAGE),
         ({"magic": 3}, ErrorCode.CORRUPT_MESSAGE),
         ({"length": 13}, ErrorCode.CORRUPT_MESSAGE),
     ],
@@ -450,4 +451,12 @@ def test_errors_of_a_leaders_batches(changes: dict[str, Any], error: int) -> Non
 
 def test_a_header_that_is_not_there() -> None:
     with pytest.raises(ValueError, match="no batch header at 1 of 61 bytes"):
-        read_header(bytes(61), 1)
+        read_header(bytes(17) + b"\2" + bytes(43), 1)
+    # Formats 0 and 1 have shorter headers.
+    for magic, size in ((0, 26), (1, 34)):
+        data = bytes(16) + bytes([magic]) + bytes(size - 17)
+        assert read_header(data).magic == magic
+        with pytest.raises(ValueError, match=f"no batch header at 0 of {size - 1} bytes"):
+            read_header(data[:-1])
+    with pytest.raises(ValueError, match="no batch header at 0 of 16 bytes"):
+        read_header(bytes(16))

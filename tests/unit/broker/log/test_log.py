@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import struct
-import zlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -440,15 +439,6 @@ def test_interrupted_swaps_are_finished_and_interrupted_cleans_undone(folder: Pa
     log = Log(folder, SMALL, clean=True)
     assert log.segment_offsets() == [0, 10, 20, 30]
     assert not [path for path in folder.iterdir() if path.suffix in (".cleaned", ".swap", ".deleted")]
-
-
-def test_records_of_old_formats_are_refused_by_name(folder: Path) -> None:
-    folder.mkdir()
-    body = b"\1\0" + struct.pack(">qii", 1000, -1, 1) + b"v"
-    record = struct.pack(">iI", len(body) + 4, zlib.crc32(body)) + body
-    (folder / "00000000000000000000.log").write_bytes(bytes(8) + record)
-    with pytest.raises(LogDirectoryError, match=r"00000000000000000000\.log: records of format 0 or 1"):
-        Log(folder, SMALL)
 
 
 @pytest.mark.parametrize("name", ["x.log", "7.log", "y.log.swap"])
