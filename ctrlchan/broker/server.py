@@ -87,6 +87,8 @@ Progress: TypeAlias = Callable[[Path, int, int, str], None]
 #: How long requests in progress may take at the end, in seconds.
 _DRAIN_SECONDS: Final = 1.0
 _HANDLER_SECONDS: Final = 10.0
+#: Handler threads of the controller's own listener, as in Kafka.
+_CONTROL_THREADS: Final = 1
 
 
 class BrokerState(IntEnum):
@@ -131,6 +133,8 @@ class BrokerServer:
         self.core: StoringCore
         self.server: SocketServer
         self.pool: HandlerPool
+        #: Of the requests of the controller, where it has a listener of its own.
+        self.control_pool: HandlerPool | None = None
         self.produce: ProduceApi
         self.fetch: FetchApi
         self.end_txn: EndTxnApi
@@ -464,6 +468,13 @@ class BrokerServer:
             settings.requests.handler_threads,
             self.end_txn.settle,
         )
+        if self.server.control_requests is not None:
+            self.control_pool = HandlerPool(
+                self.server.control_requests,
+                [handler] * len(listeners),
+                _CONTROL_THREADS,
+                name="control-plane-kafka-request-handler",
+            )
         if self.core.decisions is not None:
             self.server.threads.identify = partial(_identity_of, self.core.decisions)
         self.server.threads.number_user = limits.number_user
@@ -483,6 +494,7 @@ class BrokerServer:
                 protocols[name],
                 security_of(configs, name, protocols[name]),
                 is_inter_broker=name == config.listener,
+                is_control_plane=name == config.control_plane_listener,
             )
             for name, host, port in config.listeners
         ]
@@ -545,6 +557,8 @@ class BrokerServer:
             self.core.groups.start()
             self.core.transactions.start()
             self.pool.start()
+            if self.control_pool is not None:
+                self.control_pool.start()
             self.server.start()
             self.state = BrokerState.RUNNING
 
@@ -582,8 +596,11 @@ class BrokerServer:
 
     def _stop_serving(self) -> None:
         self.server.stop(_DRAIN_SECONDS)
-        if not self.pool.join(_HANDLER_SECONDS):
-            logger.error("broker %d: a request is still handled after %.0f s", self.node.id, _HANDLER_SECONDS)
+        for pool in (self.pool, self.control_pool):
+            if pool is not None and not pool.join(_HANDLER_SECONDS):
+                logger.error(
+                    "broker %d: a request is still handled after %.0f s", self.node.id, _HANDLER_SECONDS
+                )
 
     def registered(self, epoch: int) -> None:
         """Take the epoch of a new registration; configs and tokens may have changed before it.

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from os import PathLike
 from typing import Any, Final, NamedTuple
 
+from ctrlchan.broker.config.listener_configs import control_plane_problem
 from ctrlchan.broker.log.manager import read_identity
 from ctrlchan.config import table
 from ctrlchan.config.names import names_own_classes, names_without_effect
@@ -112,10 +113,8 @@ def _check_control_plane(file: PropertiesFile, known: Sequence[Endpoint], of_bro
     name = file.value(key)
     if name is None:
         return
-    if name not in (names := [one.listener for one in known]):
-        file.refuse(key, f"must be one of the advertised listeners: {', '.join(names)}")
-    if name == of_brokers.listener:
-        file.refuse(key, "must be another listener than the one that brokers connect to")
+    if why := control_plane_problem(name, [one.listener for one in known], of_brokers.listener):
+        file.refuse(key, why)
 
 
 def _log_dirs(file: PropertiesFile) -> list[str]:

@@ -150,7 +150,7 @@ class EmbeddedCluster(ClusterCalls):
                 settings = settings_of_cluster(count, settings)
             if folder.path is not None and zookeeper is None:
                 _check_kept(folder, ids)
-                _check_listener_of_brokers(listener, settings)
+                _check_plaintext(listener, settings)
                 # The brokers end together, after their controller: nobody could take their leaders over.
                 settings.setdefault(table.CONTROLLED_SHUTDOWN_ENABLE.name, "false")
                 if controller_id is None:
@@ -372,6 +372,7 @@ def _controller(
     return LocalController(
         controller_id,
         listener,
+        control_plane_listener=configs.get(table.CONTROL_PLANE_LISTENER_NAME.name),
         num_partitions=table.NUM_PARTITIONS.of(configs),
         default_replication_factor=table.DEFAULT_REPLICATION_FACTOR.of(configs),
         unclean_leader_election=table.UNCLEAN_LEADER_ELECTION_ENABLE.of(configs),
@@ -428,14 +429,16 @@ def _check_kept(folder: LogFolder, ids: range) -> None:
         )
 
 
-def _check_listener_of_brokers(listener: str, configs: Mapping[str, str]) -> None:
+def _check_plaintext(listener: str, configs: Mapping[str, str]) -> None:
     """Raise ConfigError unless the controller, which has no TLS here, can connect to the brokers."""
-    protocol = security_protocols(configs, [listener])[listener]
-    if protocol is not SecurityProtocol.PLAINTEXT:
-        raise ConfigError(
-            f"listener {listener}: the brokers of a cluster connect to each other in plaintext, not with "
-            f"{protocol.name}; more_listeners may have it"
-        )
+    control = configs.get(table.CONTROL_PLANE_LISTENER_NAME.name)
+    names = [listener] if control is None else [listener, control]
+    for name, protocol in security_protocols(configs, names).items():
+        if protocol is not SecurityProtocol.PLAINTEXT:
+            raise ConfigError(
+                f"listener {name}: the brokers of a cluster and its controller connect to each other in "
+                f"plaintext, not with {protocol.name}; others of more_listeners may have it"
+            )
 
 
 def _check_hosts(

@@ -40,7 +40,8 @@ _ACTIVE_SECONDS: Final = 60.0
 class LocalController:
     """Runs from construction to ``close``, and takes part in elections from ``wait_until_active`` on.
 
-    ``controller_id``: an id that no broker has. ``listener``: of the brokers, to connect to.
+    ``controller_id``: an id that no broker has. ``listener``: of the brokers, to connect to, unless
+    ``control_plane_listener`` names another one of theirs.
     ``num_partitions``, ``default_replication_factor``: of topics that are created without.
     ``topic_defaults``: topic configs that the brokers' settings set. ``authorizer``: its settings.
     ``policies``: those of the brokers, which may name policies. ``delete_topics``: whether topics can be
@@ -56,6 +57,7 @@ class LocalController:
         controller_id: int,
         listener: str = "PLAINTEXT",
         *,
+        control_plane_listener: str | None = None,
         num_partitions: int = 1,
         default_replication_factor: int = 1,
         unclean_leader_election: bool = False,
@@ -81,7 +83,11 @@ class LocalController:
                 zookeeper_session_timeout=session_timeout,
                 listeners=(Endpoint("PLAINTEXT", SecurityProtocol.PLAINTEXT, _HOST, 0),),
                 announced=zookeeper is not None,
-                channel=ChannelConfig(controller_id=controller_id, inter_broker_listener=listener),
+                channel=ChannelConfig(
+                    controller_id=controller_id,
+                    inter_broker_listener=listener,
+                    listener_name=control_plane_listener,
+                ),
                 num_partitions=num_partitions,
                 default_replication_factor=default_replication_factor,
                 unclean_leader_election=unclean_leader_election,

@@ -172,6 +172,8 @@ cdef enum:
     DATA_RECORD = 23
     # A reason of OpenSSL 3
     UNEXPECTED_EOF = 294
+    # Requests that may wait in the control plane (Kafka has this number, too).
+    CONTROL_QUEUE_CAPACITY = 20
     # Connections of an acceptor that wait for being closed; a further one is closed at once.
     MOST_THROTTLED = 1000
 
@@ -206,6 +208,13 @@ cdef enum Sharing:
     IN_USE
     # The connection was closed meanwhile: the handler thread closes the descriptor.
     LEFT
+
+cdef enum:
+    # Numbers of the request queues: where requests of clients and other brokers wait for handler threads (KIP-291).
+    DATA_PLANE = 0
+    # And those of the controller's own listener
+    CONTROL_PLANE
+    PLANES
 
 cdef enum Phase:
     RUNNING = 0
@@ -483,6 +492,8 @@ cdef struct Listener:
     Acceptor* acceptor
     int index
     int fd
+    # Where its requests wait for handler threads: DATA_PLANE or CONTROL_PLANE
+    int plane
     const Transport* transport
     # Guarded by ``Network.tls_mutex``. NULL: plaintext, or TLS of Python's ssl
     SSL_CTX* tls
@@ -617,7 +628,8 @@ cdef struct Network:
     int64_t accepted
     # Whether it is measured for how long requests keep processors. Any thread sets it.
     int64_t measures_time
-    RequestQueue queue
+    # Of each plane
+    RequestQueue queues[PLANES]
     MemoryPool memory
     # Of the ConnectionQuotas that the Python object keeps
     Quotas* quotas

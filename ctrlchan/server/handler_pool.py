@@ -45,12 +45,10 @@ class ListenerHandler(NamedTuple):
 class _HandlerThread:
     """One thread, and for how many seconds it had no request (less than 0 while it waits for one)."""
 
-    def __init__(self, run: Callable[[int], object], number: int) -> None:
+    def __init__(self, run: Callable[[int], object], name: str, number: int) -> None:
         self.started = time.perf_counter()
         self.idle = 0.0
-        self.thread = threading.Thread(
-            target=run, args=[number], name=f"kafka-request-handler-{number}", daemon=True
-        )
+        self.thread = threading.Thread(target=run, args=[number], name=f"{name}-{number}", daemon=True)
 
 
 class HandlerPool:
@@ -59,7 +57,7 @@ class HandlerPool:
     ``handlers``: of each listener of the server, in their order. The threads also answer peers that
     authenticate themselves (``security/authentication.py``). An exception of ``serve`` closes the connection.
     ``do_left_work``: called when requests that a hot handler has answered have left work. The threads end
-    when the server has stopped. ``resize`` starts and ends some.
+    when the server has stopped. ``resize`` starts and ends some. ``name``: of the threads, before a number.
     """
 
     def __init__(
@@ -68,8 +66,10 @@ class HandlerPool:
         handlers: Sequence[ListenerHandler],
         threads: int,
         do_left_work: Callable[[], object] | None = None,
+        name: str = "kafka-request-handler",
     ) -> None:
         self._requests = requests
+        self._name = name
         self._do_left_work = do_left_work
         self._handlers = tuple(handlers)
         self._log_limit = LogRateLimit()
@@ -98,7 +98,7 @@ class HandlerPool:
         """Start threads until there are enough. The lock is held."""
         for number in range(self._wanted):
             if number not in self._threads and len(self._threads) < self._wanted:
-                made = self._threads[number] = _HandlerThread(self._run, number)
+                made = self._threads[number] = _HandlerThread(self._run, self._name, number)
                 made.thread.start()
 
     def _may_end(self, number: int) -> bool:

@@ -78,6 +78,8 @@ class Listener(NamedTuple):
     """A name and the address to listen on. ``host`` empty: all addresses; ``port`` 0: a free port.
 
     ``security``: enough for the security protocol. ``is_inter_broker``: brokers connect to each other there.
+    ``is_control_plane``: only the controller connects there. It has one processor, and a request queue of its
+    own, so its requests are never behind others (KIP-291).
     """
 
     name: str
@@ -86,6 +88,7 @@ class Listener(NamedTuple):
     security_protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
     security: ListenerSecurity = ListenerSecurity()
     is_inter_broker: bool = False
+    is_control_plane: bool = False
 
 
 class ListenerLimits(NamedTuple):
@@ -191,11 +194,20 @@ class MemoryPool(NamedTuple):
     empty_ns: int
 
 
-class RequestQueue:
-    """Requests for handler threads, at most ``queued_max_requests``; others wait in their connections."""
+#: The numbers of the request queues: of clients and other brokers, and of the controller's own listener.
+_DATA_PLANE: Final = 0
+_CONTROL_PLANE: Final = 1
 
-    def __init__(self, threads: NetworkThreads) -> None:
+
+class RequestQueue:
+    """Requests for handler threads, at most ``queued_max_requests``; others wait in their connections.
+
+    ``plane``: which of the server's queues it is.
+    """
+
+    def __init__(self, threads: NetworkThreads, plane: int) -> None:
         self._threads = threads
+        self._plane = plane
 
     def take(self, timeout: float) -> TakenRequest | None:
         """Return the oldest request, or None if none came in ``timeout`` seconds or the server stopped.
@@ -204,15 +216,15 @@ class RequestQueue:
         ``wake`` is called. Threads take turns: one that has taken a request or work takes the next one too,
         unless it does not come back for two milliseconds.
         """
-        return self._threads.take(timeout)
+        return self._threads.take(timeout, self._plane)
 
     def take_work(self) -> bool:
         """Return whether answered requests have left work. The calling thread does all of it."""
-        return self._threads.take_work()
+        return self._threads.take_work(self._plane)
 
     def wake(self) -> None:
         """Let all threads that wait in ``take`` return."""
-        self._threads.wake_idle()
+        self._threads.wake_idle(self._plane)
 
     @property
     def closed(self) -> bool:
@@ -222,17 +234,17 @@ class RequestQueue:
     @property
     def size(self) -> int:
         """Requests that no handler thread has taken."""
-        return self._threads.queue_size
+        return self._threads.queue_size(self._plane)
 
     @property
     def idle_ns(self) -> int:
         """For how many nanoseconds no request waited since the server was made."""
-        return self._threads.idle_ns
+        return self._threads.idle_ns(self._plane)
 
     @property
     def held(self) -> int:
         """Requests that wait in their connections because the queue is full."""
-        return self._threads.held_requests
+        return self._threads.held_requests(self._plane)
 
 
 class SocketServer:
@@ -261,6 +273,7 @@ class SocketServer:
             if (name in sasl) != protocol.has_sasl:
                 raise ConfigError(f"listener {name}: {protocol.name} with or without SASL")
         self._listeners = list(listeners)
+        control = next((number for number, one in enumerate(listeners) if one.is_control_plane), -1)
         # None for listeners without TLS.
         self._stores = [_stores_of(listener) for listener in listeners]
         self.quotas = quotas or ConnectionQuotas(len(listeners))
@@ -299,6 +312,7 @@ class SocketServer:
                 authentication_ms=AUTHENTICATION_MS if idle_ms < 0 else min(idle_ms, AUTHENTICATION_MS),
                 refusal_ms=settings.connection_failed_authentication_delay_ms,
                 memory=settings.queued_max_request_bytes,
+                control_listener=control,
             )
         except BaseException:
             for sock in sockets:
@@ -306,7 +320,9 @@ class SocketServer:
             raise
         for sock in sockets:
             sock.detach()
-        self.requests = RequestQueue(self.threads)
+        self.requests = RequestQueue(self.threads, _DATA_PLANE)
+        #: None: there is no listener for the controller alone.
+        self.control_requests = RequestQueue(self.threads, _CONTROL_PLANE) if control >= 0 else None
         #: Held while the number of threads changes.
         self._stopping = threading.Lock()
         self._is_stopped = False

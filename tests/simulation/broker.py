@@ -329,7 +329,7 @@ class SimulatedBroker:
 
     @property
     def has_queued(self) -> bool:
-        return bool(self._held) or self.threads.queue_size > 0
+        return bool(self._held) or self.threads.queue_size() > 0
 
     def _handle(self, taken: TakenRequest) -> None:
         """Do what a handler thread does: Produce by Python; all else with a correlation id is answered."""

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ctrlchan.broker.config.listener_configs import security_protocols
+from ctrlchan.broker.config.listener_configs import control_plane_problem, security_protocols
 from ctrlchan.config import table
 from ctrlchan.errors import ConfigError
 from ctrlchan.protocol import SecurityProtocol
@@ -98,11 +98,19 @@ class BrokerConfig:
             raise ConfigError(f"{next(iter(self.configs))}: only for a broker with a log directory")
         if self.log_dirs:
             self.security_protocols()
+        control = self.control_plane_listener
+        if control is not None and (why := control_plane_problem(control, names, self.listener)):
+            raise ConfigError(f"{table.CONTROL_PLANE_LISTENER_NAME}: {control!r} {why}")
 
     @property
     def listeners(self) -> list[tuple[str, str, int]]:
         """Name, host and port of each listener; the first one is ``listener``."""
         return [(self.listener, self.host, self.port), *self.more_listeners]
+
+    @property
+    def control_plane_listener(self) -> str | None:
+        """The listener that only the controller connects to, with threads of its own; None: there is none."""
+        return self.configs.get(table.CONTROL_PLANE_LISTENER_NAME.name)
 
     def with_ports(self, ports: Mapping[str, int]) -> BrokerConfig:
         """Return the same settings with the ports that the listeners have got, by name."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from ctrlchan.config import table
 from ctrlchan.config.properties_file import PropertiesFile
@@ -13,7 +13,7 @@ from ctrlchan.security.listener_properties import ListenerProperties, listener_s
 from ctrlchan.security.listener_security import ListenerSecurity
 from ctrlchan.security.settings import TlsSettings
 
-__all__ = ["client_security_of", "security_of", "security_protocols", "tls_of"]
+__all__ = ["client_security_of", "control_plane_problem", "security_of", "security_protocols", "tls_of"]
 
 
 def security_protocols(configs: Mapping[str, str], listeners: Iterable[str]) -> dict[str, SecurityProtocol]:
@@ -32,6 +32,18 @@ def security_protocols(configs: Mapping[str, str], listeners: Iterable[str]) -> 
         else:
             found[name] = SecurityProtocol[name] if name in SECURITY_PROTOCOLS else SecurityProtocol.PLAINTEXT
     return found
+
+
+def control_plane_problem(name: str, listeners: Sequence[str], of_brokers: str) -> str | None:
+    """Return why a listener cannot be the controller's own (KIP-291), or None.
+
+    ``listeners``: the advertised ones. ``of_brokers``: the one that other brokers connect to.
+    """
+    if name not in listeners:
+        return f"must be one of the advertised listeners: {', '.join(listeners)}"
+    if name == of_brokers:
+        return "must be another listener than the one that brokers connect to"
+    return None
 
 
 def security_of(configs: Mapping[str, str], listener: str, protocol: SecurityProtocol) -> ListenerSecurity:

@@ -14,9 +14,9 @@ from ctrlchan.broker.metrics.families import counter, gauge
 
 if TYPE_CHECKING:
     from ctrlchan.broker.server import BrokerServer
-    from ctrlchan.server.socket_server import MemoryPool
+    from ctrlchan.server.socket_server import MemoryPool, ProcessorCounters
 
-__all__ = ["collect"]
+__all__ = ["collect", "idle_share"]
 
 _NETWORK: Final = "kafka_network_"
 _NO_LIMIT: Final = 2**63 - 1
@@ -29,14 +29,18 @@ def collect(server: BrokerServer) -> Iterator[Metric]:
     idle = GaugeMetricFamily(
         f"{_NETWORK}processor_idlepercent", "Share of time without work", labels=("networkprocessor",)
     )
-    shares = [one.idle_ns / one.running_ns if one.running_ns else 1.0 for one in processors]
-    for number, share in enumerate(shares):
-        idle.add_metric((str(number),), min(1.0, share))
+    control = server.config.control_plane_listener
+    shares = []
+    for number, one in enumerate(processors):
+        share = idle_share(one)
+        idle.add_metric((str(number),), share)
+        if one.listener != control:
+            shares.append(share)
     yield idle
     for name, text, value in (
         (
             "socketserver_networkprocessoravgidlepercent",
-            "Mean of the processors",
+            "Mean of the processors, but for that of the controller's own listener",
             sum(shares) / len(shares),
         ),
         ("requestchannel_requestqueuesize", "Requests for handler threads", sockets.requests.size),
@@ -57,11 +61,16 @@ def collect(server: BrokerServer) -> Iterator[Metric]:
         (
             "expiredconnectionskilledcount",
             "Connections whose SASL session had ended",
-            sum(one.sessions_expired for one in processors),
+            sum(one.sessions_expired for one in processors if one.listener != control),
         ),
     ):
         yield counter(f"{_NETWORK}socketserver_{name}", text, value)
     yield from _memory(sockets.memory())
+
+
+def idle_share(processor: ProcessorCounters) -> float:
+    """Return the share of time in which a processor had nothing to do."""
+    return min(1.0, processor.idle_ns / processor.running_ns) if processor.running_ns else 1.0
 
 
 def _memory(pool: MemoryPool) -> Iterator[Metric]:

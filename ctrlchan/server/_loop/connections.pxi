@@ -184,7 +184,7 @@ cdef void close_connection(Connection* c) noexcept nogil:
     stop_waiting(c)
     if c.state == WAITING or c.state == MUTED or c.state == CLOSING or c.state == HANDSHAKING:
         c.state = IDLE
-    elif c.state == QUEUED and drop_held(&p.network.queue, c):
+    elif c.state == QUEUED and drop_held(queue_of(c), c):
         c.state = IDLE
     if c.state == IDLE:
         abandon_state(c)
@@ -434,7 +434,7 @@ cdef void leave_to_python(Connection* c) noexcept nogil:
         return
     c.state = QUEUED
     share_descriptor(c)
-    if not queue_request(&c.processor.network.queue, c):
+    if not queue_request(queue_of(c), c):
         c.state = IDLE
         end_connection(c)
 

@@ -258,7 +258,7 @@ cdef void change_phase(Processor* p, Phase phase) noexcept nogil:
 
 cdef bint drop_and_forget(Connection* c) noexcept nogil:
     """Remove a request that no handler has seen from the request queue. Return whether there was one."""
-    cdef bint held = drop_held(&c.processor.network.queue, c)
+    cdef bint held = drop_held(queue_of(c), c)
     if held:
         c.state = IDLE
     return held
@@ -330,7 +330,7 @@ cdef void leave_work(Processor* p) noexcept nogil:
     """Have a handler thread do what the requests that were answered have left."""
     if p.leaves_work:
         p.leaves_work = False
-        queue_work(&p.network.queue)
+        queue_work(&p.network.queues[DATA_PLANE])
 
 
 cdef void close_excess(Processor* p) noexcept nogil:

@@ -192,6 +192,7 @@ cdef class NetworkThreads:
     authenticator of a connection of its RequestContext, or None where nobody has to authenticate himself; empty: nowhere.
     ``authentication_ms``: how long a peer may take. ``refusal_ms``: how long the answer to one that is refused waits.
     ``memory``: how many bytes the requests may have that were received and are not handled; -1: there is no limit.
+    ``control_listener``: the listener whose requests have a queue and one processor of their own (KIP-291); -1: none.
     ``clock``, ``poller``: None for those of the operating system.
     """
 
@@ -199,9 +200,11 @@ cdef class NetworkThreads:
                   int64_t queue_capacity, int64_t idle_ns, int send_buffer, ConnectionQuotas quotas=None,
                   bint is_shared=False, security_protocols=(), contexts=(), namers=(), names_all=(), authenticators=(),
                   int64_t max_unauthenticated_bytes=524288, int64_t authentication_ms=30000, int64_t refusal_ms=100,
-                  int64_t memory=-1, Clock clock=None, Poller poller=None):
+                  int64_t memory=-1, int control_listener=-1, Clock clock=None, Poller poller=None):
         cdef Network* network
         cdef int i, k, acceptors = 1 if is_shared else len(listeners)
+        if is_shared and control_listener >= 0:
+            raise ValueError("a listener of the controller has threads of its own")
         if not (listeners and 0 < processors * acceptors <= MAX_PROCESSORS):
             raise ValueError(f"{processors} processors for each of {acceptors} acceptors")
         self.hot = hot
@@ -226,11 +229,12 @@ cdef class NetworkThreads:
         network.max_unauthenticated_bytes = min(max_unauthenticated_bytes, max_request_bytes)
         network.memory.size = network.memory.available = max(0, memory)
         network.authentication_ms, network.refusal_ms = authentication_ms, refusal_ms
-        open_mutex(&network.queue.mutex, REQUEST_QUEUE)
-        open_condition(&network.queue.changed)
-        open_condition(&network.queue.next_changed)
-        network.queue.empty_since = monotonic_ns()
-        network.queue.capacity = queue_capacity
+        for i in range(PLANES):
+            open_mutex(&network.queues[i].mutex, REQUEST_QUEUE)
+            open_condition(&network.queues[i].changed)
+            open_condition(&network.queues[i].next_changed)
+            network.queues[i].empty_since = monotonic_ns()
+        network.queues[DATA_PLANE].capacity, network.queues[CONTROL_PLANE].capacity = queue_capacity, CONTROL_QUEUE_CAPACITY
         open_mutex(&network.events.mutex, SERVER_EVENTS)
         open_condition(&network.events.changed)
         open_mutex(&network.tls_mutex, CONNECTION_QUOTAS)
@@ -241,11 +245,12 @@ cdef class NetworkThreads:
             raise MemoryError()
         for i in range(acceptors):
             open_acceptor(network)
-            for k in range(processors):
+            for k in range(1 if i == control_listener else processors):
                 add_processor(&network.acceptors[i])
-            network.acceptors[i].processor_count = processors
+            network.acceptors[i].processor_count = network.acceptors[i].opened_count
         for i in range(len(listeners)):
             open_listener(&network.acceptors[0 if is_shared else i], listeners[i][1])
+            network.listeners[i].plane = CONTROL_PLANE if i == control_listener else DATA_PLANE
             network.listeners[i].authenticates = self.authenticators[i] is not None
             network.listeners[i].names_peers = self.namers[i] is not None
             network.listeners[i].names_all = i < len(names_all) and names_all[i]
@@ -313,7 +318,8 @@ cdef class NetworkThreads:
                 wait_for_end(&network.processors[i], deadline)
             for i in range(network.processor_count):
                 want_phase(&network.processors[i], ENDING)
-            close_queue(&network.queue)
+            for i in range(PLANES):
+                close_queue(&network.queues[i])
             deadline = monotonic_ns() + 1000000000
             for i in range(network.processor_count):
                 if not wait_for_end(&network.processors[i], deadline):
@@ -346,6 +352,7 @@ cdef class NetworkThreads:
     def resize(self, int processors):
         """Let each listener have another number of processors for the connections that it accepts from now on.
 
+        That of the controller has one for ever.
         A processor that is one too many keeps its connections, and is used again when there shall be more.
         Raises OSError, and ValueError for more than MAX_PROCESSORS in all. Not while ``stop`` runs or after it.
         """
@@ -353,11 +360,16 @@ cdef class NetworkThreads:
         cdef Acceptor* a
         cdef int i, added
         cdef bint runs = network.acceptor_count > 0 and network.acceptors[0].is_started
-        added = sum([max(0, processors - network.acceptors[i].opened_count) for i in range(network.acceptor_count)])
+        added = 0
+        for i in range(network.acceptor_count):
+            if network.acceptors[i].listeners[0].plane == DATA_PLANE:
+                added += max(0, processors - network.acceptors[i].opened_count)
         if processors < 1 or network.processor_count + added > MAX_PROCESSORS:
             raise ValueError(f"{processors} processors for each of {network.acceptor_count} acceptors")
         for i in range(network.acceptor_count):
             a = &network.acceptors[i]
+            if a.listeners[0].plane == CONTROL_PLANE:
+                continue
             while a.opened_count < processors:
                 add_processor(a)
                 if runs:
@@ -408,19 +420,20 @@ cdef class NetworkThreads:
             wait_ms = prepare_accept(a)
         return wait_ms
 
-    # -- the request queue
+    # -- the request queues
 
-    def take(self, double timeout):
-        """Return the oldest request of the queue, or None when none came within ``timeout`` seconds.
+    def take(self, double timeout, int plane=DATA_PLANE):
+        """Return the oldest request of a plane's queue, or None when none came within ``timeout`` seconds.
 
         None also when answered requests have left work (``take_work``), and when the server has stopped: see ``closed``.
         """
         cdef Connection* c
+        cdef RequestQueue* queue = queue_number(self.network, plane)
         cdef int64_t wait_ns = <int64_t>(min(timeout, 1e9) * 1e9)
         cdef int64_t deadline = monotonic_ns() + wait_ns
         while True:
             with nogil:
-                c = take_request(&self.network.queue, wait_ns)
+                c = take_request(queue, wait_ns)
             if c == NULL:
                 return None
             request = request_of(self, c)
@@ -428,48 +441,51 @@ cdef class NetworkThreads:
                 return request
             wait_ns = max(0, deadline - monotonic_ns())
 
-    def take_work(self):
+    def take_work(self, int plane=DATA_PLANE):
         """Return whether answered requests have left work. The calling thread does it."""
+        cdef RequestQueue* queue = queue_number(self.network, plane)
         cdef bint has_work
         with nogil:
-            has_work = take_work(&self.network.queue)
+            has_work = take_work(queue)
         return has_work
 
-    def wake_idle(self):
+    def wake_idle(self, int plane=DATA_PLANE):
         """Let all threads that wait in ``take`` return."""
+        cdef RequestQueue* queue = queue_number(self.network, plane)
         with nogil:
-            wake_idle(&self.network.queue)
+            wake_idle(queue)
 
     @property
     def closed(self):
-        """Whether the request queue is closed: what is left in it can be taken."""
+        """Whether the request queues are closed: what is left in them can be taken."""
         cdef bint closed
         with nogil:
-            closed = is_closed(&self.network.queue)
+            # The last one that is closed
+            closed = is_closed(&self.network.queues[PLANES - 1])
         return closed
 
-    @property
-    def queue_size(self):
-        """Requests in the queue, which no handler thread has taken; held ones are not counted."""
+    def queue_size(self, int plane=DATA_PLANE):
+        """Return how many requests are in a queue, which no handler thread has taken; held ones are not counted."""
+        cdef RequestQueue* queue = queue_number(self.network, plane)
         cdef int64_t size
         with nogil:
-            size = count_requests(&self.network.queue, &self.network.queue.waiting)
+            size = count_requests(queue, &queue.waiting)
         return size
 
-    @property
-    def idle_ns(self):
-        """For how many nanoseconds no request waited in the queue since the server was made."""
+    def idle_ns(self, int plane=DATA_PLANE):
+        """Return for how many nanoseconds no request waited in a queue since the server was made."""
+        cdef RequestQueue* queue = queue_number(self.network, plane)
         cdef int64_t time
         with nogil:
-            time = time_without_requests(&self.network.queue)
+            time = time_without_requests(queue)
         return time
 
-    @property
-    def held_requests(self):
-        """Requests that wait because the queue is full."""
+    def held_requests(self, int plane=DATA_PLANE):
+        """Return how many requests wait because a queue is full."""
+        cdef RequestQueue* queue = queue_number(self.network, plane)
         cdef int64_t size
         with nogil:
-            size = count_requests(&self.network.queue, &self.network.queue.held)
+            size = count_requests(queue, &queue.held)
         return size
 
     def memory(self):
@@ -538,6 +554,12 @@ cdef class NetworkThreads:
             return None
         listener = None if event.listener < 0 else self.listener_names[event.listener]
         return event.kind, event.value, peer_of(&event.peer), left_out, listener
+
+
+cdef RequestQueue* queue_number(Network* network, int plane) except NULL:
+    if not 0 <= plane < PLANES:
+        raise ValueError(f"request queue {plane}: there is none")
+    return &network.queues[plane]
 
 
 cdef int use_openssl(Network* network, int listener, TlsContext context) except -1:

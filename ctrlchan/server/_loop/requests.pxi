@@ -1,4 +1,5 @@
-# The request queue: connections whose request a handler thread shall take, in the order of arrival.
+# A request queue: connections whose request a handler thread shall take, in the order of arrival. With a listener of the
+# controller there are two, each with handler threads of its own (KIP-291).
 #
 # At most ``capacity`` requests are in it. Further ones are held: they move up when a request is taken, and are
 # dropped when their connection is closed before. Each connection has one request at most, so both are lists
@@ -8,11 +9,17 @@
 # processor time of one. The thread that has taken a request has the turn until it comes back for the next one. One that
 # takes longer, as it waits for something, loses the turn: an idle thread watches it while requests wait.
 #
-# Work that answered requests have left comes before the next request. There is one kind: whoever takes it does all.
+# Work that answered requests have left is in the data plane's queue, and comes before the next request. There is one kind: whoever takes it does all.
 
 cdef enum:
     # How long a handler thread keeps the turn while requests wait
     TURN_NS = 2000000
+
+cdef inline RequestQueue* queue_of(const Connection* c) noexcept nogil:
+    """Return the queue of the connection's listener."""
+    cdef Network* network = c.processor.network
+    return &network.queues[network.listeners[c.listener].plane]
+
 
 cdef void link_request(RequestList* requests, Connection* c) noexcept nogil:
     c.queue_next, c.queue_previous = NULL, requests.last

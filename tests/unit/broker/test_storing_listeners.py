@@ -5,19 +5,23 @@ from __future__ import annotations
 import json
 import re
 import signal
+import threading
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from ctrlchan import TEMPORARY, EmbeddedBroker, EmbeddedCluster
 from ctrlchan._codec import UPDATE_METADATA
 from ctrlchan.broker.config.broker_config import BrokerConfig
+from ctrlchan.broker.metrics.collector import BrokerMetrics
 from ctrlchan.broker.server import BrokerServer
 from ctrlchan.cli.broker_properties import read_broker_properties
 from ctrlchan.errors import ConfigError
 from ctrlchan.launch.registration import registration_json
 from ctrlchan.state.brokers import parse_host_port
+from tests.kafka.waiting import wait_until
 from tests.kafka.wire import answers_api_versions, exchange
 from tests.unit.broker.local_broker import LiveBroker, client_frame, control_frame, read_client_response
 from tests.unit.broker.test_command import ended, line, running
@@ -161,3 +165,72 @@ def test_a_cluster_with_two_listeners_and_an_inter_broker_listener_of_another_na
         before = cluster.brokers[0].endpoints
         cluster.kill_broker(1)
         assert cluster.start_broker(1).endpoints == before
+
+
+CONTROL_PLANE = {"control.plane.listener.name": "CONTROL"}
+
+
+def test_the_controller_has_a_listener_of_its_own(tmp_path: Path) -> None:
+    """Its requests are handled by a thread of their own, which needs none of the others (KIP-291)."""
+    config = BrokerConfig(
+        id=1,
+        more_listeners=[("CONTROL", "127.0.0.1", 0)],
+        log_dirs=[str(tmp_path)],
+        configs=CONTROL_PLANE | {"num.network.threads": "2"},
+    )
+    service = BrokerServer(config)
+    service.start()
+    service.serve()
+    try:
+        ports = service.server.ports
+        names = {thread.name for thread in threading.enumerate()}
+        assert "control-plane-kafka-request-handler-0" in names
+        assert "control-plane-kafka-request-handler-1" not in names
+        listeners = [one.listener for one in service.server.counters()[0]]
+        assert listeners == ["PLAINTEXT", "PLAINTEXT", "CONTROL"]
+        # Threads end when they are woken: from here on clients get no answers.
+        service.pool.resize(0)
+        wait_until(lambda: service.pool.size == 0, what="no thread of clients")
+        frame = control_frame(UPDATE_METADATA, 8, [], live=[], broker_epoch=-1)
+        assert exchange("127.0.0.1", ports["CONTROL"], frame)
+        assert service.requests_of("UpdateMetadata") == 1
+        metrics = {family.name: family for family in BrokerMetrics(service).collect()}
+        for name in (
+            "network_socketserver_controlplanenetworkprocessoravgidlepercent",
+            "network_socketserver_controlplaneexpiredconnectionskilledcount",
+            "network_requestchannel_controlplanerequestqueuesize",
+            "server_kafkarequesthandlerpool_controlplanerequesthandleravgidlepercent",
+        ):
+            assert 0 <= metrics[f"kafka_{name}"].samples[0].value <= 1
+    finally:
+        service.stop()
+    assert not [one for one in threading.enumerate() if one.name.startswith("control-plane")]
+
+
+def test_a_cluster_whose_controller_has_a_listener_of_its_own() -> None:
+    with EmbeddedCluster(
+        1, more_listeners={"CONTROL": "127.0.0.1:0"}, configs=CONTROL_PLANE, processes=1
+    ) as cluster:
+        cluster.create_topic("topic")
+        (port,) = (one.port for one in cluster.brokers[0].endpoints if one.listener == "CONTROL")
+        connected = [
+            connection.raddr.port
+            for process in psutil.Process().children(recursive=True)
+            for connection in process.net_connections("tcp")
+            if connection.raddr
+        ]
+        # A sender process of the channel.
+        assert connected.count(port) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "why"), [("OTHER", "must be one of the advertised"), ("PLAINTEXT", "must be another listener")]
+)
+def test_listeners_that_the_controller_cannot_have(tmp_path: Path, name: str, why: str) -> None:
+    with pytest.raises(ConfigError, match=f"control.plane.listener.name: '{name}' {why}"):
+        BrokerConfig(
+            id=1,
+            more_listeners=[("CONTROL", "127.0.0.1", 0)],
+            log_dirs=[str(tmp_path)],
+            configs={"control.plane.listener.name": name},
+        )
