@@ -1,6 +1,6 @@
 """Reads messages of a topic: a bounded number of them, each with the first bytes of its values.
 
-Batches of the formats 0 and 1 are not decoded, and records of a control batch are no messages.
+Records of a control batch are no messages.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from time import monotonic
 from typing import Any, Final, NamedTuple
 
 from ctrlchan.broker.log._batches import read_header
-from ctrlchan.broker.log.records import COMPRESSION, HEADER_BYTES, LOG_APPEND_TIME, read_records
+from ctrlchan.broker.log.records import COMPRESSION, FORMAT_2, LOG_APPEND_TIME, MAGIC_AT, read_records
 from ctrlchan.errors import ErrorCode, KafkaError
 from ctrlchan.page.brokers import FETCH, Asked, Brokers, check
 from ctrlchan.page.offsets import EARLIEST, LATEST, Partition, leaders_of, offsets_at
@@ -40,8 +40,6 @@ _HEADERS: Final = 30
 _NO_REPLICA: Final = -1
 
 _CONTROL: Final = 0x20
-_MAGIC: Final = 2
-_MAGIC_AT: Final = 16
 _LENGTH_AT, _LENGTH_END = 8, 12
 _CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 
@@ -261,12 +259,13 @@ def _give_up(reading: _Reading, error: KafkaError | ValueError, notes: list[str]
 
 
 def _take_batch(reading: _Reading, batch: bytes, shown: Shown) -> None:
-    if batch[_MAGIC_AT] != _MAGIC:
+    if batch[MAGIC_AT] > FORMAT_2:
         offset = int.from_bytes(batch[:_LENGTH_AT])
-        raise ValueError(f"the records at offset {offset} have format {batch[_MAGIC_AT]}, not {_MAGIC}")
-    header = read_header(batch)
-    if header.size < HEADER_BYTES:
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE)
+        raise ValueError(f"the records at offset {offset} have the unknown format {batch[MAGIC_AT]}")
+    try:
+        header = read_header(batch)
+    except ValueError as error:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE) from error
     if not header.attributes & _CONTROL:
         codec = header.attributes & COMPRESSION
         common = {
@@ -299,9 +298,9 @@ def _take_batch(reading: _Reading, batch: bytes, shown: Shown) -> None:
 def _batches(data: bytes) -> Iterator[bytes]:
     """Yield the whole batches."""
     at = 0
-    while at + HEADER_BYTES <= len(data):
+    while at + MAGIC_AT < len(data):
         end = at + _LENGTH_END + int.from_bytes(data[at + _LENGTH_AT : at + _LENGTH_END], signed=True)
-        if not at + _MAGIC_AT < end <= len(data):
+        if not at + MAGIC_AT < end <= len(data):
             return
         yield data[at:end]
         at = end

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import struct
 import tempfile
@@ -9,7 +10,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given, settings
@@ -17,13 +18,14 @@ from hypothesis import strategies as st
 
 from ctrlchan.broker.config.log_config import LogConfig
 from ctrlchan.broker.log import dump
-from ctrlchan.broker.log._batches import read_header
+from ctrlchan.broker.log._batches import BatchHeader, read_header
 from ctrlchan.broker.log._log import Log
 from ctrlchan.broker.log.cleaner import clean, dirty_part
-from ctrlchan.broker.log.records import HEADER_BYTES, read_records, records_of
+from ctrlchan.broker.log.records import FORMAT_2, HEADER_BYTES, read_records, records_of
 from tests.conformance.java_process import JavaProcess
 from tests.kafka.requirement import require_kafka
 from tests.unit.broker.log.batches import CONTROL, LOG_APPEND_TIME, TRANSACTIONAL, PlainRecord, batch_of
+from tests.unit.broker.log.old_formats.old_logs import entries
 
 SMALL_SEGMENTS = LogConfig(
     segment_bytes=1500, segment_index_bytes=65536, index_interval_bytes=100, cleanup_compact=True,
@@ -81,6 +83,13 @@ class Writer:
         self.end = 0
 
     def add(self, kind: str, producer: int, pairs: list[tuple[bytes, bytes | None]], codec: int) -> None:
+        codec = codec if self.config is LARGE_SEGMENTS else 0
+        if kind == "old":
+            old = [(key, value, TODAY + self.end + n % 3) for n, (key, value) in enumerate(pairs)]
+            append_time = TODAY if codec % 4 and producer == 3 else -1
+            self.written.append(entries(producer % 2, codec % 4, self.end, old, append_time=append_time))
+            self.end += len(old)
+            return
         fields = {"base_timestamp": TODAY + self.end, "base_offset": self.end, "leader_epoch": 0}
         records = [PlainRecord(n, n % 3, key=key, value=value) for n, (key, value) in enumerate(pairs)]
         if kind == "marker":
@@ -109,7 +118,6 @@ class Writer:
                 return
         elif producer == 3:
             fields |= {"attributes": LOG_APPEND_TIME, "max_timestamp": TODAY + self.end + 7}
-        codec = codec if self.config is LARGE_SEGMENTS else 0
         self.written.append(batch_of(records, codec, **fields).encoded())
         self.end += len(records)
 
@@ -143,12 +151,16 @@ def contents(folder: Path) -> dict[str, object]:
     """Return the batches of each segment, decompressed, and the transaction indexes."""
     found: dict[str, object] = {}
     for path in sorted(folder.glob("*.log")):
-        data, position, batches = path.read_bytes(), 0, []
+        data, position = path.read_bytes(), 0
+        batches: list[tuple[BatchHeader, Any]] = []
         while position < len(data):
             header = read_header(data, position)
             batch = data[position : position + header.size]
-            batches.append((header._replace(size=0, crc=0), bytes(records_of(header, batch))))
-            if not header.attributes & 7:
+            records = (
+                bytes(records_of(header, batch)) if header.magic == FORMAT_2 else list(read_records(batch))
+            )
+            batches.append((header._replace(size=0, crc=0), records))
+            if not header.attributes & 7 and header.magic == FORMAT_2:
                 assert len(batch) == HEADER_BYTES + len(batches[-1][1])
             position += header.size
         found[path.name] = batches
@@ -197,6 +209,50 @@ def test_our_segments_are_kafkas(
             assert contents(folders[0]) == contents(folders[1])
             assert cleaned is not None
             clean_up_to = cleaned.end
+        damage = [
+            row for path in dump.files_of(root / "ours") for row in dump.dump_file(path) if "damage" in row
+        ]
+        assert damage == []
+    finally:
+        shutil.rmtree(root)
+
+
+OLD_STEPS = st.lists(
+    st.tuples(st.sampled_from(["old", "old", "old", "plain"]), st.integers(1, 3), PAIRS, st.integers(0, 4)),
+    min_size=1, max_size=12,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("config", [SMALL_SEGMENTS, LARGE_SEGMENTS], ids=["small", "compressed"])
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(OLD_STEPS, st.sampled_from([500, 3000])), min_size=1, max_size=4))
+def test_segments_of_old_formats_are_kafkas(
+    kafka: Kafka,
+    config: LogConfig,
+    rounds: list[tuple[list[tuple[str, int, list[tuple[bytes, bytes | None]], int]], int]],
+) -> None:
+    """Tombstones of formats 0 and 1 stay for a time after the last clean segment was written."""
+    root = Path(tempfile.mkdtemp())
+    folders = root / "ours" / "orders-0", root / "kafka" / "orders-0"
+    writer, now, clean_up_to = Writer(config), TODAY, 0
+    try:
+        for number, (batches, later) in enumerate(rounds):
+            for batch in batches:
+                writer.add(*batch)
+            writer.add("old", number, [(b"a", b"1")], 0)
+            for folder in folders:
+                before = {path: path.stat().st_mtime_ns for path in folder.glob("*.log")}
+                writer.append_to(folder)
+                for path in folder.glob("*.log"):
+                    # The files are as old as the records, so that tombstones become old.
+                    mtime = before.get(path, now * 10**6)
+                    os.utime(path, ns=(mtime, mtime))
+            writer.written.clear()
+            now += later
+            cleaned = ours(folders[0], config, clean_up_to, now)
+            assert cleaned == kafka.clean(folders[1], config, clean_up_to, now)
+            assert contents(folders[0]) == contents(folders[1])
+            clean_up_to = clean_up_to if cleaned is None else cleaned.end
         damage = [
             row for path in dump.files_of(root / "ours") for row in dump.dump_file(path) if "damage" in row
         ]

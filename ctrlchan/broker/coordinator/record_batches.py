@@ -12,13 +12,14 @@ from typing import Final
 from ctrlchan.broker.coordinator._record_batches import encode_batch, read_plain_batches
 from ctrlchan.broker.coordinator.common.topic import StoredBatch
 from ctrlchan.broker.log import compression
-from ctrlchan.broker.log._batches import BatchHeader, crc32c_of, read_header, read_key_values
-from ctrlchan.broker.log.records import HEADER_BYTES, records_of
+from ctrlchan.broker.log._batches import crc32c_of, read_header, read_key_values
+from ctrlchan.broker.log.records import FORMAT_2, HEADER_BYTES, as_format_2, records_of
 from ctrlchan.errors import DecodeError, KafkaError
 
 __all__ = ["Take", "compressed", "encode_batch", "read_batches"]
 
-_MAGIC: Final = 2
+#: How small a batch may be: an entry of format 0.
+_LEAST_BYTES: Final = 26
 #: Batches that are in memory at once.
 _AT_ONCE: Final = 1_000
 
@@ -71,12 +72,12 @@ def read_batches(
         except ValueError as error:
             raise DecodeError(str(error)) from error
         end = position + header.size
-        if header.magic != _MAGIC or header.size < HEADER_BYTES or end > len(data):
-            raise DecodeError(f"no batch of format 2 at {position} of {len(data)} bytes")
+        if not 0 <= header.magic <= FORMAT_2 or header.size < _LEAST_BYTES or end > len(data):
+            raise DecodeError(f"no batch at {position} of {len(data)} bytes")
         batch = data[position:end]
         position = end
         try:
-            stored = _stored(header, batch)
+            stored = _stored(batch)
         except DecodeError as error:
             if skip is None:
                 raise
@@ -85,8 +86,12 @@ def read_batches(
         yield header.base_offset + header.last_offset_delta + 1, stored
 
 
-def _stored(header: BatchHeader, batch: bytes) -> StoredBatch:
+def _stored(batch: bytes) -> StoredBatch:
+    header = read_header(batch)
     try:
+        if header.magic < FORMAT_2:
+            batch = as_format_2(batch)
+            header = read_header(batch)
         pairs = read_key_values(records_of(header, batch), header.record_count)
         if pairs is None:
             raise DecodeError(f"the batch at offset {header.base_offset}: records that do not fit into it")

@@ -19,11 +19,17 @@ from ctrlchan.broker.log._cleaner import OffsetMap, add_keys, kept_records, rebu
 from ctrlchan.broker.log._compaction import CleanedSegment, SegmentInfo
 from ctrlchan.broker.log._log import Log
 from ctrlchan.broker.log._reading import AbortedTransaction
+from ctrlchan.broker.log.old_formats._as_batch import as_batch
+from ctrlchan.broker.log.old_formats._down_conversion import carry
 from ctrlchan.broker.log.records import (
     COMPRESSION,
     DELETE_HORIZON,
+    FORMAT_2,
     HEADER_BYTES,
     LOG_APPEND_TIME,
+    MAGIC_AT,
+    as_format_2,
+    checksum_of,
     read_records,
     records_of,
 )
@@ -35,8 +41,8 @@ __all__ = ["Dirty", "Stopped", "clean", "dirty_part"]
 logger: Final = logging.getLogger(__name__)
 
 TRANSACTIONAL, CONTROL = 0x10, 0x20
-OVERHEAD: Final = 12
-CHECKED_FROM: Final = 21
+#: Bytes of a header up to the magic byte, and what the length does not count.
+TO_MAGIC, OVERHEAD = 17, 12
 MAX_INT32: Final = 2**31 - 1
 MAX_INT64: Final = 2**63 - 1
 #: Base offset, length, leader epoch, magic, CRC; and what the CRC covers, up to the records.
@@ -124,12 +130,17 @@ def clean(
     cleaning = _Cleaning(log, dirty, now_ms, state, is_stopped, max(read_bytes, HEADER_BYTES), throttle)
     # There cannot be more keys than offsets; a small map touches less memory.
     keys = dirty.first_uncleanable - dirty.first_dirty
+    clean_before = [one for one in segments if one.base_offset < dirty.first_dirty]
+    # In formats 0 and 1 a tombstone stays for a time after the last clean segment was written.
+    tombstones_before_ms = (
+        clean_before[-1].modified_ns // 1_000_000 - log.config.delete_retention_ms if clean_before else 0
+    )
     offsets = OffsetMap(min(memory, int(24 * (keys + 2) / load_factor) + 48), load_factor)
     try:
         cleaning.map_keys(segments[_floor(segments, dirty.first_dirty) :], offsets)
         end = max(offsets.latest_offset + 1, dirty.first_dirty)
         for group in _groups([one for one in segments if one.base_offset < end], log.config, dirty):
-            cleaning.clean_group(group, offsets)
+            cleaning.clean_group(group, offsets, tombstones_before_ms)
     except (OSError, KafkaError, ValueError) as error:
         if log.change_count != state or log.closed:
             raise Stopped from None
@@ -198,6 +209,9 @@ class _Cleaning:
         for segment, after in zip(segments, [*(one.base_offset for one in segments[1:]), end], strict=True):
             for header, batch in self._batches(segment):
                 last_offset = header.base_offset + header.last_offset_delta
+                if header.magic < FORMAT_2 and last_offset >= first:
+                    batch = as_format_2(batch)
+                    header = read_header(batch)
                 if header.attributes & CONTROL:
                     transactions.can_discard_marker(header, batch)
                 elif not transactions.is_aborted(header) and header.record_count > 0 and last_offset >= first:
@@ -209,8 +223,13 @@ class _Cleaning:
             # The last offsets of a segment may belong to no record.
             offsets.latest_offset = max(offsets.latest_offset, after - 1)
 
-    def clean_group(self, segments: Sequence[SegmentInfo], offsets: OffsetMap) -> None:
-        """Write the records that stay into a new segment, which replaces these segments."""
+    def clean_group(
+        self, segments: Sequence[SegmentInfo], offsets: OffsetMap, tombstones_before_ms: int
+    ) -> None:
+        """Write the records that stay into a new segment, which replaces these segments.
+
+        ``tombstones_before_ms``: of segments that were not written since, those of formats 0 and 1 go.
+        """
         cleaned = self._log.create_cleaned(segments[0].base_offset)
         try:
             self._transactions.cleaned = cleaned
@@ -220,12 +239,16 @@ class _Cleaning:
                     segments[number + 1].base_offset if number + 1 < len(segments) else self._log.end_offset
                 )
                 self._transactions.add(self._log.aborted_entries(segment.base_offset, after))
+                keeps_tombstones = segment.modified_ns // 1_000_000 > tombstones_before_ms
                 for header, batch in self._batches(segment):
-                    kept = self._kept(header, batch, offsets, last_batches)
+                    if header.magic < FORMAT_2:
+                        kept = _kept_of_entry(header, batch, offsets, tombstones=keeps_tombstones)
+                    else:
+                        kept = self._kept(header, batch, offsets, last_batches)
                     if kept is not None:
-                        last_offset = header.base_offset + header.last_offset_delta
-                        largest = int.from_bytes(kept[35:43], signed=True)
-                        cleaned.append(kept, header.base_offset, last_offset, largest)
+                        written = read_header(kept)
+                        last_offset = written.base_offset + written.last_offset_delta
+                        cleaned.append(kept, written.base_offset, last_offset, written.max_timestamp)
                         self._throttle.take(len(kept), self._is_stopped)
             cleaned.finish(segments[-1].modified_ns)
             if not self._log.replace_segments(cleaned, [one.base_offset for one in segments], self._state):
@@ -241,17 +264,20 @@ class _Cleaning:
             while position < segment.size:
                 if self._is_stopped() or self._log.change_count != self._state:
                     raise Stopped
-                head = file.read(HEADER_BYTES)
+                head = file.read(TO_MAGIC)
                 length = int.from_bytes(head[8:OVERHEAD], signed=True) + OVERHEAD
                 if (
-                    len(head) < HEADER_BYTES
-                    or head[16] != 2
-                    or not HEADER_BYTES <= length <= segment.size - position
+                    len(head) < TO_MAGIC
+                    or head[MAGIC_AT] > FORMAT_2
+                    or not TO_MAGIC <= length <= segment.size - position
                 ):
-                    raise LogDirectoryError(f"{path}, byte {position}: no batch of format 2")
-                batch = head + file.read(length - HEADER_BYTES)
-                header = read_header(batch)
-                if crc32c_of(batch[CHECKED_FROM:]) != header.crc:
+                    raise LogDirectoryError(f"{path}, byte {position}: no batch")
+                batch = head + file.read(length - TO_MAGIC)
+                try:
+                    header = read_header(batch)
+                except ValueError:
+                    raise LogDirectoryError(f"{path}, byte {position}: no batch") from None
+                if checksum_of(batch) != header.crc:
                     raise LogDirectoryError(f"{path}, byte {position}: a batch whose CRC is wrong")
                 if header.last_offset_delta < 0 or not (
                     0 <= header.base_offset - segment.base_offset <= MAX_INT32
@@ -321,6 +347,28 @@ class _Cleaning:
         if offset >= 0:
             return last_offset == offset
         return bool(header.attributes & CONTROL) and header.producer_epoch == epoch
+
+
+def _kept_of_entry(
+    header: BatchHeader, entry: bytes, offsets: OffsetMap, *, tombstones: bool
+) -> bytes | None:
+    """Return what remains of an entry of format 0 or 1: the whole entry, one with fewer records, or None.
+
+    Source: ``MemoryRecords.filterTo``.
+    """
+    batch, has_other_format = as_batch(entry)
+    found = read_header(batch)
+    records = memoryview(batch)[HEADER_BYTES:]
+    kept, number, _ = kept_records(offsets, records, found.record_count, found.base_offset, tombstones)
+    if number == 0:
+        return None
+    if number == found.record_count and not has_other_format:
+        return entry
+    append_time = found.max_timestamp if found.attributes & LOG_APPEND_TIME else -1
+    data, base, largest = rebuilt(records, kept, found.base_timestamp, append_time, -1)
+    return carry(
+        _with_records(found, data, number, base, largest), header.attributes & COMPRESSION, header.magic
+    )
 
 
 def _last_batches(log: Log) -> Mapping[int, tuple[int, int]]:

@@ -14,14 +14,17 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from ctrlchan.broker.log import checkpoints, names
-from ctrlchan.broker.log._batches import BatchHeader, crc32c_of, read_header
+from ctrlchan.broker.log._batches import BatchHeader, read_header
 from ctrlchan.broker.log._producer_snapshots import load_snapshot
 from ctrlchan.broker.log._producers import ProducerStates
 from ctrlchan.broker.log.records import (
     COMPRESSION,
     DELETE_HORIZON,
+    FORMAT_2,
     HEADER_BYTES,
     LOG_APPEND_TIME,
+    MAGIC_AT,
+    checksum_of,
     read_records,
 )
 from ctrlchan.errors import DecodeError, KafkaError, LogDirectoryError
@@ -34,11 +37,12 @@ Row: TypeAlias = dict[str, Any]
 RecordTexts: TypeAlias = Callable[[bytes | None, bytes | None], tuple[str, str | None]]
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
+FORMAT_0: Final = 0
 TRANSACTIONAL, CONTROL = 0x10, 0x20
-#: Where the attributes of a batch are; the CRC covers the bytes from here on.
-CHECKED_FROM: Final = 21
 #: Bytes of a header up to the magic byte, and what the length does not count.
 TO_MAGIC, OVERHEAD = 17, 12
+#: How small a batch may be, by its format.
+LEAST_BYTES: Final = (26, 34, HEADER_BYTES)
 INDEX_ENTRY, TIME_ENTRY, ABORTED_ENTRY = struct.Struct(">ii"), struct.Struct(">qi"), struct.Struct(">hqqqq")
 MARKER: Final = struct.Struct(">hi")
 #: No snapshot is so old that its producers have expired.
@@ -118,15 +122,13 @@ def batches_of(path: Path) -> Iterator[BatchPlace]:
         position = 0
         while position < size:
             file.seek(position)
-            head = file.read(HEADER_BYTES)
+            head = file.read(min(HEADER_BYTES, size - position))
             length = int.from_bytes(head[8:OVERHEAD], signed=True)
             if len(head) < TO_MAGIC:
                 damage = f"{size - position} bytes are no whole batch"
-            elif head[16] < 2:
-                damage = f"a batch of format {head[16]}, where only format 2 is supported"
-            elif head[16] > 2:
-                damage = f"a batch of the unknown format {head[16]}"
-            elif length + OVERHEAD < HEADER_BYTES:
+            elif head[MAGIC_AT] > FORMAT_2:
+                damage = f"a batch of the unknown format {head[MAGIC_AT]}"
+            elif length + OVERHEAD < LEAST_BYTES[head[MAGIC_AT]]:
                 damage = f"a batch of length {length}, which is too small"
             elif position + OVERHEAD + length > size:
                 damage = f"a batch of {length + OVERHEAD} bytes, of which the file has {size - position}"
@@ -148,7 +150,7 @@ def _dump_segment(path: Path, records: bool, texts: RecordTexts | None = None) -
                 return
             file.seek(position)
             data = file.read(header.size)
-            is_valid = crc32c_of(data[CHECKED_FROM:]) == header.crc
+            is_valid = checksum_of(data) == header.crc
             last_offset = header.base_offset + header.last_offset_delta
             yield _batch_row(header, position, is_valid)
             if not is_valid:
@@ -165,6 +167,18 @@ def _dump_segment(path: Path, records: bool, texts: RecordTexts | None = None) -
 
 def _batch_row(header: BatchHeader, position: int, is_valid: bool) -> Row:
     attributes = header.attributes
+    codec = attributes & COMPRESSION
+    place: Row = {
+        "position": position,
+        _time_name(header): header.max_timestamp,
+        "size": header.size,
+        "magic": header.magic,
+        "compresscodec": CODECS[codec] if codec < len(CODECS) else f"unknown ({codec})",
+        "crc": header.crc,
+        "isvalid": is_valid,
+    }
+    if header.magic < FORMAT_2:
+        return {"offset": header.base_offset, **place}
     row: Row = {
         "baseOffset": header.base_offset,
         "lastOffset": header.base_offset + header.last_offset_delta,
@@ -179,20 +193,12 @@ def _batch_row(header: BatchHeader, position: int, is_valid: bool) -> Row:
     }
     if attributes & DELETE_HORIZON:
         row["deleteHorizonMs"] = header.base_timestamp
-    codec = attributes & COMPRESSION
-    row |= {
-        "position": position,
-        _time_name(header): header.max_timestamp,
-        "size": header.size,
-        "magic": header.magic,
-        "compresscodec": CODECS[codec] if codec < len(CODECS) else f"unknown ({codec})",
-        "crc": header.crc,
-        "isvalid": is_valid,
-    }
-    return row
+    return row | place
 
 
 def _time_name(header: BatchHeader) -> str:
+    if header.magic == FORMAT_0:
+        return "NoTimestampType"
     return "LogAppendTime" if header.attributes & LOG_APPEND_TIME else "CreateTime"
 
 
@@ -209,9 +215,10 @@ def _record_rows(header: BatchHeader, data: bytes, position: int, texts: RecordT
                 _time_name(header): record.timestamp,
                 "keySize": -1 if record.key is None else len(record.key),
                 "valueSize": -1 if record.value is None else len(record.value),
-                "sequence": _sequence(header, record.offset - header.base_offset),
-                "headerKeys": [_text(key) for key, _ in record.headers],
             }
+            if header.magic == FORMAT_2:
+                row["sequence"] = _sequence(header, record.offset - header.base_offset)
+                row["headerKeys"] = [_text(key) for key, _ in record.headers]
             if header.attributes & CONTROL:
                 row |= _marker(record.key, record.value)
             else:
@@ -291,10 +298,12 @@ def _dump_index(path: Path, _records: bool) -> Iterator[Row]:
             header = batches.get(position)
             # An append of several batches has one entry: the last offset of all, and where the first one
             # begins.
-            if header is None or header.base_offset > offset:
+            # Before Kafka 0.11 it had the first offset of them, which the header of an entry does not have.
+            is_old = header is not None and header.magic < FORMAT_2
+            if header is None or (header.base_offset > offset and not is_old):
                 what = "no batch begins" if header is None else f"offset {header.base_offset} begins"
                 yield {"damage": f"offset {offset}, but at {position} of the segment {what}", "position": at}
-            elif offset not in last_offsets:
+            elif offset not in last_offsets and not is_old:
                 yield {"damage": f"offset {offset} is the last of no batch", "position": at}
 
 
@@ -302,6 +311,9 @@ def _dump_time_index(path: Path, _records: bool) -> Iterator[Row]:
     base = names.offset_of(path.name) or 0
     batches = _headers(path, names.TIME_INDEX_SUFFIX)
     times = {one.base_offset + one.last_offset_delta: one.max_timestamp for one in (batches or {}).values()}
+    # Kafka before 0.11 may have written the offset of a record inside of an entry.
+    old_offsets = [one.base_offset for one in (batches or {}).values() if one.magic < FORMAT_2]
+    exact_from = max(old_offsets, default=-1)
     previous = -2
     for at, fields in _entries(path, TIME_ENTRY):
         if not fields:
@@ -314,7 +326,7 @@ def _dump_time_index(path: Path, _records: bool) -> Iterator[Row]:
         if timestamp <= previous:
             yield {"damage": f"timestamp {timestamp} is not above the one before it", "position": at}
         previous = timestamp
-        if batches is not None and times.get(offset) != timestamp:
+        if batches is not None and times.get(offset, timestamp if offset < exact_from else None) != timestamp:
             found = f"has {times[offset]}" if offset in times else "is the last of no batch"
             yield {"damage": f"timestamp {timestamp}, but offset {offset} {found}", "position": at}
 

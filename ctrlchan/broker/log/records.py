@@ -16,6 +16,7 @@ Source: ``DefaultRecordBatch`` and ``DefaultRecord`` of Kafka 3.9.
 from __future__ import annotations
 
 import struct
+import zlib
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
@@ -25,11 +26,13 @@ from ctrlchan.broker.log.old_formats._as_batch import as_batch
 from ctrlchan.errors import ErrorCode, KafkaError
 
 __all__ = [
+    "FORMAT_2",
     "HEADER_BYTES",
     "MAGIC_AT",
     "Record",
     "as_format_2",
     "batch_of",
+    "checksum_of",
     "offsets_and_timestamps",
     "read_records",
     "records_of",
@@ -46,7 +49,10 @@ _HEAD: Final = struct.Struct(">qiibI")
 _REST: Final = struct.Struct(">hiqqqhii")
 #: Leader epoch, magic and CRC count in the length of a batch; base offset and length do not.
 _LENGTH_BEFORE_REST: Final = _HEAD.size - 12
-_MAGIC: Final = 2
+#: The format of batches; formats 0 and 1 have entries.
+FORMAT_2: Final = 2
+#: The first byte that the CRC of a batch covers.
+_CHECKED_FROM: Final = 21
 _NONE: Final = -1
 
 
@@ -80,7 +86,7 @@ def batch_of(
         attributes, count - 1, timestamp, timestamp, producer_id, producer_epoch, base_sequence, count
     )
     rest += records
-    return _HEAD.pack(0, _LENGTH_BEFORE_REST + len(rest), _NONE, _MAGIC, crc32c_of(rest)) + rest
+    return _HEAD.pack(0, _LENGTH_BEFORE_REST + len(rest), _NONE, FORMAT_2, crc32c_of(rest)) + rest
 
 
 def records_of(header: BatchHeader, batch: bytes) -> memoryview:
@@ -95,12 +101,19 @@ def records_of(header: BatchHeader, batch: bytes) -> memoryview:
         ) from error
 
 
+def checksum_of(batch: bytes) -> int:
+    """Return the CRC that the header of a whole batch should have."""
+    if batch[MAGIC_AT] < FORMAT_2:
+        return zlib.crc32(memoryview(batch)[MAGIC_AT:])
+    return crc32c_of(memoryview(batch)[_CHECKED_FROM:])
+
+
 def as_format_2(batch: bytes) -> bytes:
     """Return a batch as it is, or an entry of format 0 or 1 as an uncompressed batch of format 2.
 
     Raises KafkaError CORRUPT_MESSAGE for an entry with records that cannot be read.
     """
-    return as_batch(batch).batch if batch[MAGIC_AT] < _MAGIC else batch
+    return as_batch(batch).batch if len(batch) > MAGIC_AT and batch[MAGIC_AT] < FORMAT_2 else batch
 
 
 def read_records(batch: bytes) -> Iterator[Record]:

@@ -1,8 +1,9 @@
-"""Batches of format 2 as entries of format 0 or 1, which clients before Kafka 0.11 read.
+"""Batches as entries of format 0 or 1, which clients before Kafka 0.11 read.
 
 An uncompressed batch becomes an entry for each record, a compressed one an entry that carries them, with the same codec.
 What an older format has no place for is left out: headers, producers, transactions, control batches, and in format 0
-timestamps. Aborted records stay: such clients have no isolation.
+timestamps. Aborted records stay: such clients have no isolation. An entry of the wanted format or of an older one stays
+as it is.
 
 Kafka converts lazily, has to promise the size of an answer before, and fills up what is missing with an entry that is cut.
 Here the size is known when the answer is written, so that it has whole entries alone.
@@ -14,13 +15,14 @@ cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, realloc
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 
 from ctrlchan._c.clocks cimport monotonic_ns
 from ctrlchan._c.error_codes cimport CORRUPT_MESSAGE, NONE, UNSUPPORTED_COMPRESSION_TYPE
 from ctrlchan.broker.log._batches cimport (
     COMPRESSION,
     CONTROL,
+    FORMAT_2,
     HEADER_BYTES,
     LOG_APPEND_TIME,
     Batch,
@@ -28,6 +30,7 @@ from ctrlchan.broker.log._batches cimport (
     KeyValue,
     next_batch,
     next_record,
+    read_batch,
 )
 from ctrlchan.broker.log.old_formats._entries cimport APPEND_TIME_FLAG, entry_size, write_entry
 
@@ -35,9 +38,10 @@ from typing import NamedTuple
 
 from ctrlchan.broker.log import compression
 from ctrlchan.broker.log.old_formats import wrappers
+from ctrlchan.broker.log.old_formats._as_batch import as_batch
+from ctrlchan.errors import KafkaError
 
 cdef enum:
-    FORMAT_2 = 2
     ZSTD = 4
     NO_TIMESTAMP = -1
     ANY_OFFSET = -1
@@ -126,22 +130,17 @@ cdef int convert_records(
 
 
 cdef int wrap(
-    const uint8_t[::1] batch_data, const Batch* batch, int magic, int64_t limit, Output* out, int64_t* temporary
+    const uint8_t[::1] records, const Batch* batch, int codec, int magic, int64_t limit, Output* out, int64_t* temporary
 ) except? -3:
-    """Write an entry that carries the records of a compressed batch; return as ``convert_records``."""
+    """Write an entry that carries the records of a batch, which are decompressed; return as ``convert_records``."""
     cdef Output inner
     cdef KeyValue pair
-    cdef const uint8_t[::1] records
     cdef const uint8_t* begin
     cdef uint8_t* room
     cdef int64_t size, timestamp
-    cdef int codec = batch.attributes & COMPRESSION, result
+    cdef int result
     cdef bint has_append_time = batch.attributes & LOG_APPEND_TIME != 0
     cdef bytes payload
-    try:
-        records = compression.decompress(codec, bytes(batch_data[HEADER_BYTES:batch.size]))
-    except (KeyError, compression.CorruptError, compression.TooLargeError):
-        return CORRUPT_MESSAGE
     memset(&inner, 0, sizeof(Output))
     try:
         begin = &records[0] if records.shape[0] else NULL
@@ -175,21 +174,49 @@ cdef int wrap(
     return NONE
 
 
+cdef int copy(const uint8_t[::1] entry, int64_t limit, Output* out) except? -3:
+    """Write an entry as it is; return as ``convert_records``."""
+    cdef uint8_t* room
+    if out.size + entry.shape[0] > limit:
+        return IS_FULL
+    room = room_for(out, entry.shape[0])
+    if room == NULL:
+        raise MemoryError()
+    memcpy(room, &entry[0], entry.shape[0])
+    out.size += entry.shape[0]
+    return NONE
+
+
 cdef int convert_batch(
     const uint8_t[::1] view, const Batch* batch, int magic, int64_t fetch_offset, int64_t limit, Output* out,
     int64_t* temporary
 ) except? -3:
     """Convert one batch, which is no control batch; return as ``convert_records``. After an error ``out`` is as before."""
-    cdef const uint8_t* p = &view[0]
+    cdef const uint8_t* p
+    cdef const uint8_t[::1] carried
+    cdef Batch upgraded
     cdef int64_t size = out.size
     cdef int32_t records = out.records
-    cdef int result
-    if batch.attributes & COMPRESSION == ZSTD:
+    cdef int codec = batch.attributes & COMPRESSION, result
+    if batch.magic <= magic:
+        return copy(view, limit, out)
+    if codec == ZSTD:
         return UNSUPPORTED_COMPRESSION_TYPE
     temporary[0] += batch.size
-    if batch.attributes & COMPRESSION:
-        result = wrap(view, batch, magic, limit, out, temporary)
+    try:
+        if batch.magic < FORMAT_2:
+            view = as_batch(view).batch
+            read_batch(&view[0], &upgraded)
+            batch = &upgraded
+            carried = view[HEADER_BYTES:]
+        elif codec:
+            carried = compression.decompress(codec, bytes(view[HEADER_BYTES:]))
+    except (KafkaError, KeyError, compression.CorruptError, compression.TooLargeError):
+        return CORRUPT_MESSAGE
+    if codec:
+        result = wrap(carried, batch, codec, magic, limit, out, temporary)
     else:
+        p = &view[0]
         with nogil:
             result = convert_records(
                 p + HEADER_BYTES, p + batch.size, batch, magic, fetch_offset, False, limit, out
@@ -204,7 +231,7 @@ cdef int convert_batch(
 
 @cython.overflowcheck(False)
 def down_convert(data, *, int magic, int64_t fetch_offset, int64_t limit):
-    """Return whole batches of format 2 as a Converted: entries of format ``magic``, 0 or 1.
+    """Return whole batches as a Converted: entries of format ``magic``, 0 or 1, or older ones that are there.
 
     ``fetch_offset``: records of uncompressed batches below are left out. ``limit``: of the bytes, but for the first batch,
     which is converted whole. What cannot be converted (zstd, a damaged batch) ends the entries; it is an error where it
@@ -222,10 +249,6 @@ def down_convert(data, *, int magic, int64_t fetch_offset, int64_t limit):
             result = next_batch(begin + position, view.shape[0] - position, &batch)
             if result != NONE or batch.size == 0:
                 break
-            if batch.magic != FORMAT_2:
-                # No log has them.
-                result = CORRUPT_MESSAGE
-                break
             if not batch.attributes & CONTROL:
                 result = convert_batch(
                     view[position:position + batch.size], &batch, magic, fetch_offset, most if out.size else INT64_MAX,
@@ -239,5 +262,27 @@ def down_convert(data, *, int magic, int64_t fetch_offset, int64_t limit):
             result if result > NONE and out.size == 0 else NONE, next_offset, out.records, monotonic_ns() - began,
             temporary,
         )
+    finally:
+        free(out.data)
+
+
+def carry(const uint8_t[::1] batch not None, int codec, int magic):
+    """Return an entry of format ``magic``, 0 or 1, that carries the records of an uncompressed batch of format 2.
+
+    Raises KafkaError CORRUPT_MESSAGE.
+    """
+    cdef Output out
+    cdef Batch header
+    cdef int64_t temporary = 0
+    cdef int result
+    memset(&out, 0, sizeof(Output))
+    read_batch(&batch[0], &header)
+    try:
+        result = wrap(batch[HEADER_BYTES:], &header, codec, magic, INT64_MAX, &out, &temporary)
+        if result == NO_MEMORY:
+            raise MemoryError()
+        if result != NONE:
+            raise KafkaError(result, f"the entry with offset {header.base_offset}: its records cannot be written again")
+        return PyBytes_FromStringAndSize(<const char*>out.data, out.size)
     finally:
         free(out.data)

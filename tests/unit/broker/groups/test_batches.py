@@ -18,6 +18,8 @@ from ctrlchan.broker.log._batches import AppendRules, Origin, check, crc32c_of, 
 from ctrlchan.broker.log.records import read_records
 from ctrlchan.errors import DecodeError, ErrorCode, KafkaError
 from tests.unit.broker.log.kafka_python import DefaultRecordBatch
+from tests.unit.broker.log.old_formats.entries import OldEntry
+from tests.unit.broker.log.old_formats.old_logs import CODECS, entries
 
 TIMESTAMP = 1_700_000_000_000
 RECORDS = [Record(b"one", b"1"), Record(b"two", None), Record(b"", b""), Record(b"k" * 300, b"v" * 70_000)]
@@ -174,3 +176,29 @@ def test_keys_and_values_are_those_of_whole_records(data: st.DataObject) -> None
         assert read_key_values(batch[61:], len(pairs)) in (whole, None)
     assert read_key_values(b"", 0) == []
     assert read_key_values(b"", 1) is None
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("magic", [0, 1])
+def test_records_of_former_versions_of_kafka(magic: int, codec: int) -> None:
+    """``__consumer_offsets`` of Kafka 0.9 and 0.10 has formats 0 and 1."""
+    old = entries(magic, codec, 5, [(key, value, TIMESTAMP) for key, value in PAIRS])
+    found = list(read_batches(old + encode_batch([Record(b"last", None)], TIMESTAMP)))
+    last = (1, StoredBatch(0, [(b"last", None)]))
+    if codec:
+        assert found == [(5 + len(PAIRS), StoredBatch(5, PAIRS)), last]
+    else:
+        assert found == [*((6 + n, StoredBatch(5 + n, [pair])) for n, pair in enumerate(PAIRS)), last]
+
+
+def test_an_old_entry_that_cannot_be_read_is_left_out() -> None:
+    bad = OldEntry(b"garbage", None, offset=6, attributes=compression.GZIP).encoded()
+    good = entries(1, 0, 7, [(b"key", b"value", TIMESTAMP)])
+    skipped: list[tuple[int, str]] = []
+    found = list(read_batches(bad + good, lambda offset, error: skipped.append((offset, str(error)))))
+    assert [(after, list(one.records)) for after, one in found] == [(7, []), (8, [(b"key", b"value")])]
+    [(offset, why)] = skipped
+    assert offset == 6
+    assert "the entry at offset 6: what it carries cannot be decompressed" in why
+    with pytest.raises(DecodeError, match="no batch at 0 of"):
+        list(read_batches(good[:-1]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import struct
 import tempfile
@@ -33,6 +34,8 @@ from ctrlchan.broker.log.records import Record, read_records
 from ctrlchan.errors import LogDirectoryError
 from tests.kafka.waiting import wait_until
 from tests.unit.broker.log.batches import PlainRecord, batch_of
+from tests.unit.broker.log.old_formats.entries import OldEntry, read_entries, wrapped
+from tests.unit.broker.log.old_formats.old_logs import CODECS, entries
 
 COMPACT = LogConfig(
     segment_bytes=1000, index_interval_bytes=100, cleanup_compact=True, cleanup_delete=False,
@@ -450,3 +453,98 @@ def test_all_logs_are_asked_for_without_the_cleaners_lock() -> None:
         thread.join(20)
         assert not thread.is_alive()
     assert written == [{}]
+
+
+# -- formats 0 and 1; ``conformance/test_cleaner.py`` has Kafka beside them
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("magic", [0, 1])
+def test_what_stays_of_an_entry_has_its_format(folder: Path, magic: int, codec: int) -> None:
+    log = Log(folder, COMPACT)
+    first = entries(magic, codec, 0, [(b"a", b"1", 5), (b"b", b"2", 6), (b"c", b"3", 7), (None, b"4", 8)])
+    log.append_as_follower(first)
+    untouched = entries(magic, codec, 4, [(b"d", b"5", 9), (b"c", b"6", 9)])
+    log.append_as_follower(untouched)
+    append(log, [(b"a", b"7")])
+    assert clean_all(log) == 7
+    assert pairs_of(log) == [(1, b"b", b"2"), (4, b"d", b"5"), (5, b"c", b"6"), (6, b"a", b"7")]
+    assert [one.timestamp for one in records(log)][:3] == ([6, 9, 9] if magic else [-1] * 3)
+    headers = [read_header(one) for one in batches(log)]
+    assert {one.magic for one in headers[:-1]} == {magic}
+    assert headers[-1].magic == 2
+    assert {one.attributes for one in headers[:-1]} == {codec}
+    assert b"".join(batches(log)[-3:-1] if not codec else batches(log)[1:2]) == untouched
+    if codec:
+        # The header has the offset of the last record that is left, and the largest timestamp of those.
+        assert (headers[0].base_offset, headers[0].max_timestamp) == (1, 6 if magic else -1)
+    log.close()
+    assert damage(folder) == []
+    assert pairs_of(Log(folder, COMPACT, clean=True))[0] == (1, b"b", b"2")
+
+
+@pytest.mark.parametrize(("later", "stays"), [(0.5, True), (2, False)])
+@pytest.mark.parametrize("magic", [0, 1])
+def test_old_tombstones_stay_for_a_time(folder: Path, magic: int, later: float, *, stays: bool) -> None:
+    """``delete.retention.ms``, here a second, counts to when the last clean segment was written."""
+    log = Log(folder, replace(COMPACT, segment_bytes=200))
+    log.append_as_follower(entries(magic, 0, 0, [(b"a", None, 5), (b"b", b"2" * 80, 6)]))
+    log.roll()
+    log.append_as_follower(entries(magic, 0, 2, [(b"c", b"3" * 100, 7)]))
+    assert clean_all(log) == 3
+    assert [key for _, key, _ in pairs_of(log)] == [b"a", b"b", b"c"]
+    for base, written in ((0, 1000), (2, 1000 + later)):
+        os.utime(folder / f"{base:020}.log", (written, written))
+    log.append_as_follower(entries(magic, 0, 3, [(b"d", b"4", 8)]))
+    assert clean_all(log, from_offset=3) == 4
+    assert [key for _, key, _ in pairs_of(log)] == [*([b"a"] if stays else []), b"b", b"c", b"d"]
+
+
+def test_records_of_another_format_than_their_entry_are_written_again(folder: Path) -> None:
+    """Some releases of Kafka's cleaner wrote such entries (KAFKA-4298)."""
+    log = Log(folder, COMPACT)
+    carried = [OldEntry(b"1", b"a", 0, 0), OldEntry(b"2", b"b", 1, 1, 9)]
+    log.append_as_follower(wrapped(carried, 1, magic=1, offset=1, timestamp=9).encoded())
+    assert clean_all(log) == 2
+    [one] = batches(log)
+    assert [(found.magic, found.offset, found.timestamp) for found in read_entries(one)] == [
+        (1, 0, -1),
+        (1, 1, 9),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("bad", "why"),
+    [
+        (
+            OldEntry(b"garbage", b"k", offset=1, attributes=1).encoded(),
+            "the entry at offset 1: what it carries",
+        ),
+        (
+            wrapped([OldEntry(b"v", b"k", offset=0, attributes=1)], 1, offset=1).encoded(),
+            "a compressed entry that",
+        ),
+    ],
+)
+def test_an_old_entry_that_cannot_be_read_ends_the_cleaning(folder: Path, bad: bytes, why: str) -> None:
+    log = Log(folder, COMPACT)
+    log.append_as_follower(entries(1, 0, 0, [(b"a", b"1", 5)]) + bad)
+    with pytest.raises(LogDirectoryError, match=why):
+        clean_all(log)
+    assert read_header(batches(log)[0]).base_offset == 0
+
+
+@pytest.mark.parametrize(
+    ("at", "why"), [(12, "a batch whose CRC is wrong"), (16, "no batch"), (8, "no batch")]
+)
+def test_damage_of_an_old_segment_is_named(folder: Path, at: int, why: str) -> None:
+    log = Log(folder, COMPACT)
+    log.append_as_follower(entries(1, 0, 0, [(b"a", b"1", 5), (b"b", b"2", 6)]))
+    log.roll()
+    path = folder / "00000000000000000000.log"
+    data = bytearray(path.read_bytes())
+    size = len(data) // 2
+    data[size + at] = 9
+    path.write_bytes(data)
+    with pytest.raises(LogDirectoryError, match=f"{path}, byte {size}: {why}"):
+        clean_all(log)

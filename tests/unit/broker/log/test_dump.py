@@ -23,6 +23,8 @@ from ctrlchan.broker.log.manager import LogManager
 from ctrlchan.broker.replica._partitions import PartitionTable
 from ctrlchan.cli.commands import app
 from tests.unit.broker.log.batches import PlainRecord, batch_of
+from tests.unit.broker.log.old_formats.entries import OldEntry
+from tests.unit.broker.log.old_formats.old_logs import entries
 
 CONFIG = LogConfig(segment_bytes=800, index_interval_bytes=100)
 ZSTD, CONTROL, TRANSACTIONAL = 4, 0x20, 0x10
@@ -94,6 +96,43 @@ def test_compressed_and_control_batches(folder: Path) -> None:
     assert (found[6]["endTxnMarker"], found[6]["coordinatorEpoch"]) == ("COMMIT", 9)
 
 
+def test_formats_0_and_1(folder: Path) -> None:
+    """The names are those of Kafka's DumpLogSegments, which shows of such an entry only its last offset."""
+    path = folder / "00000000000000000000.log"
+    pairs = [(b"k", b"a", 5), (None, None, 6)]
+    data = entries(0, 1, 0, pairs) + entries(1, 0, 2, pairs[:1]) + entries(1, 3, 3, pairs, append_time=9)
+    path.write_bytes(data)
+    found = rows(path, records=True)
+    assert all(row.pop("crc", 1) > 0 for row in found)
+    sizes = [row["size"] for row in found if "size" in row]
+    assert sum(sizes) == len(data)
+    assert found == [
+        {"startingOffset": 0},
+        {"offset": 1, "position": 0, "NoTimestampType": -1, "size": sizes[0], "magic": 0,
+         "compresscodec": "gzip", "isvalid": True},
+        {"offset": 0, "NoTimestampType": -1, "keySize": 1, "valueSize": 1, "key": "k", "payload": "a"},
+        {"offset": 1, "NoTimestampType": -1, "keySize": -1, "valueSize": -1, "key": None, "payload": None},
+        {"offset": 2, "position": sizes[0], "CreateTime": 5, "size": sizes[1], "magic": 1,
+         "compresscodec": "none", "isvalid": True},
+        {"offset": 2, "CreateTime": 5, "keySize": 1, "valueSize": 1, "key": "k", "payload": "a"},
+        {"offset": 4, "position": sizes[0] + sizes[1], "LogAppendTime": 9, "size": sizes[2], "magic": 1,
+         "compresscodec": "lz4", "isvalid": True},
+        {"offset": 3, "LogAppendTime": 9, "keySize": 1, "valueSize": 1, "key": "k", "payload": "a"},
+        {"offset": 4, "LogAppendTime": 9, "keySize": -1, "valueSize": -1, "key": None, "payload": None},
+    ]  # fmt: skip
+    # Before Kafka 0.11 an index had first offsets, and the time index those of records inside.
+    index, times = path.with_suffix(".index"), path.with_suffix(".timeindex")
+    index.write_bytes(struct.pack(">ii", 3, sizes[0] + sizes[1]))
+    times.write_bytes(struct.pack(">qi", 9, 3))
+    assert damage(index) == damage(times) == []
+    index.write_bytes(struct.pack(">ii", 3, sizes[0] + 1))
+    assert damage(index) == [(f"offset 3, but at {sizes[0] + 1} of the segment no batch begins", 0)]
+    path.write_bytes(OldEntry(b"garbage", offset=3, attributes=1).encoded() + OldEntry().encoded()[:-1])
+    [_, _, bad, cut] = rows(path, records=True)
+    assert "the entry at offset 3: what it carries" in bad["damage"]
+    assert "of which the file has" in cut["damage"]
+
+
 def test_small_files_and_indexes(folder: Path) -> None:
     name = folder / "00000000000000000016"
     assert rows(name.with_suffix(".snapshot")) == [
@@ -149,7 +188,8 @@ def test_damage_is_named_with_its_place(folder: Path) -> None:
         (f"a batch of {size} bytes, of which the file has {size - 3}", 7 * size),
     ]
     for at, byte, text in (
-        (16, 1, "a batch of format 1, where only format 2 is supported"),
+        # Format 1 has its CRC elsewhere.
+        (16, 1, "the CRC is wrong"),
         (16, 9, "a batch of the unknown format 9"),
         (8, 0xFF, "too small"),
     ):

@@ -24,6 +24,7 @@ from ctrlchan.server.request_handler import RequestHandler
 from tests.kafka.waiting import wait_until
 from tests.unit.broker.cores import storing_core
 from tests.unit.broker.log.old_formats.entries import read_entries
+from tests.unit.broker.log.old_formats.old_logs import entries
 from tests.unit.broker.replica.fetching import (
     BROKER,
     FOLLOWER,
@@ -109,6 +110,29 @@ def test_records_are_converted(broker: Broker, version: int) -> None:
     assert broker.api.counters()["bytes_out"] == sum(
         len(one.records or b"") for one in answer.partitions.values()
     )
+
+
+@pytest.mark.parametrize("codec", [0, 1])
+@pytest.mark.parametrize("version", [*VERSIONS, 4, 11, 12])
+@pytest.mark.parametrize("magic", [0, 1])
+def test_entries_of_a_log_stay_as_they_are(broker: Broker, magic: int, version: int, codec: int) -> None:
+    """All but format 1, for a client that knows format 0 alone."""
+    orders = broker.lead("orders")
+    assert orders.log is not None
+    old = entries(magic, codec, 0, [(b"k", b"a", 7), (b"k", b"b", 8)])
+    orders.log.append_as_follower(old)
+    broker.append(orders, b"c", timestamp=9)
+    with Fetcher(broker.server, version) as fetcher:
+        found = fetcher.fetch(Asked("orders")).partitions["orders", 0]
+    assert (found.error, found.high_watermark) == (0, 3)
+    records = found.records or b""
+    if version > 3:
+        assert records == orders.log.read_file_range(0, 1 << 20).read()
+    elif version < 2 <= 2 * magic:
+        assert seen(found) == [(0, 0, b"a"), (0, 1, b"b"), (0, 2, b"c")]
+    else:
+        assert records.startswith(old)
+        assert seen(found) == [(magic, 0, b"a"), (magic, 1, b"b"), (0 if version < 2 else 1, 2, b"c")]
 
 
 @pytest.mark.parametrize("version", VERSIONS)

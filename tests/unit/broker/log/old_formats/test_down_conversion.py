@@ -1,4 +1,4 @@
-"""Batches of format 2 as entries of older formats. ``same_answers`` compares them with Kafka's."""
+"""Batches as entries of older formats. ``same_answers`` compares them with Kafka's."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from ctrlchan.broker.log.records import read_records
 from ctrlchan.errors import ErrorCode
 from tests.unit.broker.log.batches import CONTROL, LOG_APPEND_TIME, PlainRecord, batch_of
 from tests.unit.broker.log.kafka_python import MemoryRecords
-from tests.unit.broker.log.old_formats.entries import APPEND_TIME, read_entries
+from tests.unit.broker.log.old_formats.entries import APPEND_TIME, OldEntry, read_entries
+from tests.unit.broker.log.old_formats.old_logs import entries
 
 CODECS = (compression.GZIP, compression.SNAPPY, compression.LZ4)
 MUCH = 1 << 30
@@ -182,7 +183,45 @@ def test_changed_bytes_do_no_harm(at: int, value: int, codec: int) -> None:
             ErrorCode.CORRUPT_MESSAGE,
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
         )
-        read_entries(converted.data)
+        # What looks as an entry is copied as it is.
+        if data[16] == 2:
+            read_entries(converted.data)
+
+
+@pytest.mark.parametrize("codec", [0, *CODECS])
+@pytest.mark.parametrize(("there", "wanted"), [(0, 0), (0, 1), (1, 1)])
+def test_entries_of_an_older_format_stay_as_they_are(there: int, wanted: int, codec: int) -> None:
+    old = entries(there, codec, 5, [(b"k", b"a", 1000), (b"k", b"b", 1001)])
+    # Those of compressed entries below the fetch offset, too, and after them a converted batch.
+    converted = convert(old + values(b"c", base_offset=7), wanted, 6)
+    assert converted.data.startswith(old)
+    assert [(one.offset, one.value) for one in read_entries(converted.data)] == [
+        (5, b"a"), (6, b"b"), (7, b"c"),
+    ]  # fmt: skip
+    assert (converted.records, converted.next_offset, converted.error) == (1, 8, ErrorCode.NONE)
+    # An entry that has no room comes with the next request; the first one is always there.
+    assert convert(old + old, wanted, limit=len(old) + 1).data == old
+    assert convert(old, wanted, limit=1).data == (old if codec else old[: len(old) // 2])
+
+
+@pytest.mark.parametrize("codec", [0, *CODECS])
+def test_format_1_becomes_format_0(codec: int) -> None:
+    old = entries(1, codec, 5, [(b"k", b"a", 1000), (None, b"b", 1001)])
+    converted = convert(old + values(b"c", base_offset=7), 0, 6)
+    found = [(5, b"k", b"a"), (6, None, b"b"), (7, b"key", b"c")]
+    assert [
+        (one.magic, one.timestamp, one.offset, one.key, one.value) for one in read_entries(converted.data)
+    ] == [(0, -1, *one) for one in found[0 if codec else 1 :]]
+    assert converted.temporary_bytes > len(old)
+
+
+def test_an_entry_that_cannot_be_read_is_an_error() -> None:
+    bad = OldEntry(b"garbage", None, attributes=compression.GZIP).encoded()
+    assert convert(bad, 0).error == ErrorCode.CORRUPT_MESSAGE
+    # A client gets it as it is, where nothing is converted.
+    assert convert(bad, 1).data == bad
+    good = OldEntry().encoded()
+    assert seen(good + bad, 0) == [(0, b"value")]
 
 
 @given(data=st.binary(max_size=150))
