@@ -15,6 +15,15 @@ cdef int64_t failure_number(SSL* ssl) noexcept nogil:
     return (<int64_t>openssl.SSL_get_verify_result(ssl) << 32) | <int64_t><uint32_t>error
 
 
+cdef inline void forget_errors(const OpenSsl* openssl) noexcept nogil:
+    """Empty OpenSSL's queue of errors of this thread: SSL_get_error takes an old error for that of the last call.
+
+    To look first is right for the speed: OpenSSL empties all 16 places of an empty queue, too.
+    """
+    if openssl.ERR_peek_error() != 0:
+        openssl.ERR_clear_error()
+
+
 # -- the handshake
 
 
@@ -170,7 +179,7 @@ cdef int64_t receive_tls(Connection* c, void* room, int64_t size) noexcept nogil
     cdef int result
     if c.has_ended:
         return 0
-    openssl.ERR_clear_error()
+    forget_errors(openssl)
     set_errno(0)
     result = openssl.SSL_read(c.ssl, room, <int>min(size, INT32_MAX))
     if result > 0:
@@ -187,7 +196,7 @@ cdef int64_t send_tls(Connection* c, const void* data, int64_t size, bint more) 
         set_errno(ECONNRESET)
         return -1
     size = min(size, INT32_MAX)
-    openssl.ERR_clear_error()
+    forget_errors(openssl)
     set_errno(0)
     result = openssl.SSL_write(c.ssl, data, <int>size)
     if result > 0:
@@ -208,7 +217,7 @@ cdef int64_t send_range_tls(Connection* c, const FileRange* part, int64_t size) 
     cdef int64_t result, rest
     cdef int64_t sent = 0
     if c.kernel_sends and not c.is_broken:
-        openssl.ERR_clear_error()
+        forget_errors(openssl)
         set_errno(0)
         result = openssl.SSL_sendfile(c.ssl, part.fd, part.position, size, 0)
         if result >= 0:
