@@ -43,6 +43,7 @@ from ctrlchan.broker.metadata.published_metadata import PublishedMetadata
 from ctrlchan.broker.node import BrokerNode
 from ctrlchan.broker.producer_ids import ProducerIds, random_block
 from ctrlchan.broker.quota._client_quotas import ClientQuotas
+from ctrlchan.broker.quota.callback import AskedQuotas, make_quota_callback
 from ctrlchan.broker.quota.entities import QuotaEntities
 from ctrlchan.broker.quota.replication import ReplicationQuotas, throttled_rates
 from ctrlchan.broker.quota.requests import RequestQuotas
@@ -193,6 +194,7 @@ class BrokerServer:
                 mutation_samples=settings.quotas.mutation_samples,
                 mutation_window_seconds=settings.quotas.mutation_window_seconds,
             )
+            asked = self._ask_for_quotas(quotas, metadata, cleanup)
             replication = ReplicationQuotas.of(settings.quotas)
             # The listener of brokers is the first one.
             connections = ConnectionQuotas(
@@ -208,7 +210,9 @@ class BrokerServer:
                     lambda name: metadata.snapshot.has_topic(name),
                     self._scram_users,
                     QuotaEntities(
-                        node.id, quotas, lambda rates: connections.limit_ip_rates(*packed_rates(rates))
+                        node.id,
+                        quotas if asked is None else asked,
+                        lambda rates: connections.limit_ip_rates(*packed_rates(rates)),
                     ),
                     partial(take_features, metadata) if follows_features(node.configs) else None,
                 )
@@ -286,6 +290,7 @@ class BrokerServer:
                 selecting=selecting,
                 old_fetches=self.fetch,
                 consumer_offsets=None if session is None else ConsumerOffsets(session),
+                asked_quotas=asked,
             )
             sasl = self._make_sasl(listeners, tokens, cleanup)
             self._listen(listeners, settings, apis, authorizer, sasl, connections)
@@ -324,6 +329,18 @@ class BrokerServer:
         if authorizer is not None:
             cleanup.callback(authorizer.close)
         return authorizer
+
+    def _ask_for_quotas(
+        self, quotas: ClientQuotas, metadata: PublishedMetadata, cleanup: ExitStack
+    ) -> AskedQuotas | None:
+        """Return what asks the user's own class for quotas; None without one. Raises ConfigError."""
+        callback = make_quota_callback(self.node.configs)
+        if callback is None:
+            return None
+        asked = AskedQuotas(self.node.id, quotas, callback, lambda: metadata.snapshot)
+        cleanup.callback(asked.stop)
+        asked.start()
+        return asked
 
     def _select_replicas(self, cleanup: ExitStack) -> SelectingReplicas | None:
         """Let Fetch name replicas to consumers as the settings want; return what asks a user's own selector.
@@ -458,7 +475,7 @@ class BrokerServer:
     ) -> None:
         """Bind the ports, and give the node its endpoints. Raises OSError."""
         node = self.node
-        limits = RequestQuotas(self.core.quotas)
+        limits = RequestQuotas(self.core.quotas, self.core.asked_quotas)
         self._handler = RequestHandler(self.core, apis, self.core.lock, authorizer=authorizer, limits=limits)
         self.server = SocketServer(listeners, settings.server, self.hot, sasl, connections)
         handler = ListenerHandler(f"broker {node.id}", self._handler.serve_left)

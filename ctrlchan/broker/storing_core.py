@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ctrlchan.broker.metadata.published_metadata import PublishedMetadata
     from ctrlchan.broker.producer_ids import ProducerIds
     from ctrlchan.broker.quota._client_quotas import ClientQuotas
+    from ctrlchan.broker.quota.callback import AskedQuotas
     from ctrlchan.broker.quota.replication import ReplicationQuotas
     from ctrlchan.broker.replica._partitions import PartitionTable
     from ctrlchan.broker.replica.replica_manager import ReplicaManager
@@ -43,7 +44,8 @@ class StoringCore(BrokerCore):
     delegation tokens; None without ``delegation.token.secret.key``. ``selecting``: asks the user's own
     selector of replicas; None without one. ``policies``: of the configs that clients change; those of new
     topics are the controller's. ``old_fetches``: the requests whose records are converted; None without
-    processors. ``consumer_offsets``: those in ZooKeeper; None without one.
+    processors. ``consumer_offsets``: those in ZooKeeper; None without one. ``asked_quotas``: asks the user's
+    own class for quotas; None without one.
     """
 
     settings: BrokerSettings
@@ -65,6 +67,7 @@ class StoringCore(BrokerCore):
     selecting: SelectingReplicas | None = None
     old_fetches: OldFetches | None = None
     consumer_offsets: ConsumerOffsets | None = None
+    asked_quotas: AskedQuotas | None = None
 
     @property
     def partitions(self) -> PartitionTable:

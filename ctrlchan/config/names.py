@@ -30,6 +30,7 @@ _OF_LISTENERS: Final = (table.MAX_CONNECTIONS.name, table.MAX_CONNECTION_CREATIO
 _OWN_CLASSES: Final = (
     table.ALTER_CONFIG_POLICY_CLASS_NAME.name,
     table.AUTHORIZER_CLASS_NAME.name,
+    table.CLIENT_QUOTA_CALLBACK_CLASS.name,
     table.CREATE_TOPIC_POLICY_CLASS_NAME.name,
     table.REPLICA_SELECTOR_CLASS.name,
 )
@@ -51,7 +52,7 @@ def _has_effect(name: str) -> bool:
 
 
 def names_own_classes(settings: Mapping[str, str]) -> bool:
-    """Return whether an authorizer, a principal builder, a selector or a policy is the user's own class."""
+    """Return whether the user has a class of his own: an authorizer, a policy, and so on."""
     return any(
         value.strip() and not value.strip().startswith(_KAFKA_PACKAGES)
         for name, value in settings.items()

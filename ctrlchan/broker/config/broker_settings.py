@@ -19,9 +19,7 @@ from ctrlchan.broker.config.parts import (
     server_settings,
 )
 from ctrlchan.broker.config.transaction_config import TransactionConfig
-from ctrlchan.config import table
 from ctrlchan.config.without_effect import refuse_unserved
-from ctrlchan.errors import ConfigError
 from ctrlchan.server.delegation_tokens.settings import DelegationTokenSettings
 from ctrlchan.server.socket_server import SocketServerSettings
 
@@ -49,9 +47,6 @@ class BrokerSettings(NamedTuple):
     def of(cls, configs: Mapping[str, str]) -> BrokerSettings:
         """Return the settings that configs have under Kafka's names, and the defaults. Raises ConfigError."""
         refuse_unserved(configs)
-        name = table.CLIENT_QUOTA_CALLBACK_CLASS.name
-        if callback := configs.get(name, "").strip():
-            raise ConfigError(f"{name}: {callback!r}: quotas of a class are not served")
         return cls(
             logs=LogManagerSettings.of(configs),
             replicas=ReplicaSettings.of(configs),

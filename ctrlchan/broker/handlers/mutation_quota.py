@@ -14,6 +14,7 @@ from time import monotonic_ns
 from typing import Any, Final, NamedTuple
 
 from ctrlchan.broker.quota._client_quotas import ClientQuotas, QuotaType
+from ctrlchan.broker.quota.callback import number_of
 from ctrlchan.broker.storing_core import StoringCore
 from ctrlchan.server.api import Request
 from ctrlchan.server.apis.lookups import MetadataLookups
@@ -136,7 +137,7 @@ def take_mutations(
     kind = _KINDS.get(api_key)
     if kind is None or not core.quotas.are_enabled or getattr(body, "validate_only", False):
         return None
-    user = core.quotas.user_number(request.context.principal.name)
+    user = number_of(core.quotas, core.asked_quotas, request.context.principal)
     mutations = Mutations(core.quotas, kind, messages, user, request)
     mutations.take(core, body)
     return mutations
@@ -145,7 +146,7 @@ def take_mutations(
 def charge_creations(core: StoringCore, request: Request, names: Collection[str]) -> None:
     """Take the mutations of topics that are created because a client asks for them; it does not wait."""
     if core.quotas.are_enabled:
-        user = core.quotas.user_number(request.context.principal.name)
+        user = number_of(core.quotas, core.asked_quotas, request.context.principal)
         count = len(names) * core.settings.new_topics.num_partitions
         if count:
             core.quotas.mutate(user, request.client_id or b"", count, is_strict=False)

@@ -406,6 +406,19 @@ cdef class MetadataSnapshot:
         name = text_of(&self.fields.names, row, &size)
         return PyBytes_FromStringAndSize(<const char*>name, max(size, 0)).decode(errors="replace")
 
+    def topic_names(self):
+        """Return the names of the topics that have partitions."""
+        cdef const Snapshot* fields = &self.fields
+        cdef const uint8_t* name
+        cdef int64_t i, size
+        found = []
+        for i in range(fields.partitions):
+            if i == 0 or fields.topic_row[i] != fields.topic_row[i - 1]:
+                name = text_of(&fields.names, fields.topic_row[i], &size)
+                if size >= 0:
+                    found.append((<const char*>name)[:size].decode(errors="replace"))
+        return found
+
     def has_topic(self, str topic not None):
         """Return whether the cluster has a topic with partitions of this name."""
         return len(self.partitions_of(topic)) > 0

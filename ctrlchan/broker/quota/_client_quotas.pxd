@@ -67,14 +67,21 @@ cdef class ClientQuotas:
     cdef void* exempt_samples
     cdef UserName* users
     cdef int32_t user_count, user_room
+    # Of the user's own class: whether there is one, and the UnknownClients
+    cdef bint asks_python
+    cdef void* unknown
+    cdef int64_t unknown_count
+    cdef int wake_fd
     # Guarded by the GIL
     cdef dict user_numbers
     cdef list user_names
+    cdef object assign_in_python
 
     # Charge a request that is about to be answered. Return its throttle time in milliseconds: 0 for none. Where a Fetch is
     # throttled, its bytes do not count. Only where ``levels`` is not 0.
     cdef int32_t charge(self, const Charge* request) noexcept nogil
     # Return how many bytes a Fetch may be answered with: more would be throttled even if nothing else was fetched.
     cdef int64_t most_fetched(self, int32_t user, const uint8_t* client_id, int64_t size) noexcept nogil
+    cdef ask_for(self, int32_t user, bytes client_id, int quota_type)
     # Give all sensors the bounds of the present quotas. Requires the mutex.
     cdef void limit_sensors(self) noexcept nogil

@@ -18,6 +18,7 @@ from libc.math cimport NAN, isnan
 from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcmp, memcpy
+from posix.unistd cimport write
 
 from ctrlchan._c.atomics cimport counted, store_number
 from ctrlchan._c.clock_functions cimport Clock, monotonic_ns_of
@@ -58,6 +59,8 @@ cdef enum Level:
     OF_CLIENT_ID = 1
     OF_USER = 2
     OF_BOTH = 4
+    # Of the user's own class
+    OF_CLASS = 8
 
 cdef enum Part:
     # An entity does not have this part, has its default, or has one of this name.
@@ -106,6 +109,9 @@ cdef struct Client:
     int32_t size
     int64_t version
     Sensor* sensors[QUOTA_TYPES]
+    # Only with the user's own class: what its sensor will be charged with when it is known, and whether that was asked.
+    double uncharged[QUOTA_TYPES]
+    bint is_noted[QUOTA_TYPES]
     # The bytes of the client id follow.
 
 
@@ -383,12 +389,17 @@ cdef Client* client_of(
     return client
 
 
+include "_unknown_clients.pxi"
+
+
 cdef Sensor* sensor_of(ClientQuotas self, Client* client, int quota_type, int64_t now) noexcept nogil:
-    """Return the sensor that a client is charged to, or NULL without memory. Requires the mutex."""
+    """Return the sensor that a client is charged to; NULL without memory, or where it is not known yet. Requires the mutex."""
     cdef Names names
     cdef Sensor* sensor = client.sensors[quota_type]
     require(&self.mutex)
-    if sensor == NULL:
+    if sensor == NULL and self.asks_python:
+        note_unknown(self, client, quota_type)
+    elif sensor == NULL:
         names.user, names.user_size = self.users[client.user].bytes, self.users[client.user].size
         names.client, names.client_size = id_of(client), client.size
         choose_names(self.limits, self.levels, quota_type, &names)
@@ -467,16 +478,21 @@ cdef int32_t charge_client(ClientQuotas self, Client* client, const Charge* requ
             record(&of_time.rate, request.network_ns * PERCENT_OF_NS, now)
         record(&of_time.rate, request.spent_ns * PERCENT_OF_NS, now)
         time_ms = throttle_of(self, of_time, now)
+    elif not request.is_exempt:
+        keep_charge(self, client, REQUEST, (request.network_ns + request.spent_ns) * PERCENT_OF_NS)
     if request.quota_type >= 0:
         of_bytes = sensor_of(self, client, request.quota_type, now)
     if of_bytes != NULL:
         record(&of_bytes.rate, <double>request.size, now)
         bytes_ms = throttle_of(self, of_bytes, now)
+    elif request.quota_type >= 0:
+        keep_charge(self, client, request.quota_type, <double>request.size)
     ms = max(time_ms, bytes_ms)
     if ms > 0:
         if of_bytes != NULL and request.quota_type == FETCH:
             # Its answer is empty.
             record(&of_bytes.rate, -<double>request.size, now)
+        # It is the one that has made the throttle time, so it is there.
         named = of_bytes if bytes_ms > time_ms else of_time
         record(&named.throttled, ms, now)
     return ms
@@ -532,6 +548,7 @@ cdef class ClientQuotas:
         free(self.clients.buckets)
         free(self.exempt_samples)
         free(self.users)
+        free_unknown(<UnknownClient*>self.unknown)
         close_mutex(&self.mutex)
 
     # -- of processors
@@ -666,6 +683,10 @@ cdef class ClientQuotas:
             raise ValueError(f"user {user}, quota {quota_type}")
         if not counted(&self.levels):
             return 0
+        if not is_exempt:
+            self.ask_for(user, client_id, REQUEST)
+        if quota_type >= 0:
+            self.ask_for(user, client_id, quota_type)
         request.user, request.client_id = user, <const uint8_t*>PyBytes_AS_STRING(client_id)
         request.client_id_size = PyBytes_GET_SIZE(client_id)
         request.quota_type, request.size, request.is_exempt = quota_type, size, is_exempt
@@ -682,6 +703,7 @@ cdef class ClientQuotas:
             raise ValueError(f"user {user}")
         if not counted(&self.levels):
             return INT32_MAX
+        self.ask_for(user, client_id, FETCH)
         with nogil:
             most = self.most_fetched(user, data, size)
         return most
@@ -700,6 +722,7 @@ cdef class ClientQuotas:
             raise ValueError(f"user {user}")
         if not counted(&self.levels):
             return 0
+        self.ask_for(user, client_id, CONTROLLER_MUTATION)
         with nogil:
             now = now_ms(self)
             lock(&self.mutex)
@@ -722,6 +745,101 @@ cdef class ClientQuotas:
             sensor = sensor_of_request(self, user, data, size, quota_type, now)
             if sensor != NULL:
                 record(&sensor.throttled, ms, now)
+            unlock(&self.mutex)
+
+    # -- of the user's own class
+
+    def ask_python(self, assign, int wake_fd):
+        """Let a user's own class say which sensor a client is charged to, in the place of ``set_limits``.
+
+        ``assign(user number, client id, QuotaType)`` calls ``assign`` before it returns; threads that have the GIL call it.
+        Other threads write a byte to ``wake_fd``, a pipe that does not block, when ``take_unknown`` has clients.
+        """
+        self.assign_in_python, self.wake_fd = assign, wake_fd
+        with nogil:
+            lock(&self.mutex)
+            self.asks_python = True
+            store_number(&self.levels, OF_CLASS)
+            unlock(&self.mutex)
+
+    cdef ask_for(self, int32_t user, bytes client_id, int quota_type):
+        """Let the sensor of a client be known, where the user's own class says which it is."""
+        cdef const uint8_t* data = <const uint8_t*>PyBytes_AS_STRING(client_id)
+        cdef int64_t size = PyBytes_GET_SIZE(client_id)
+        cdef Client* client
+        cdef bint is_known
+        if not self.asks_python:
+            return
+        with nogil:
+            lock(&self.mutex)
+            client = client_of(self, user, data, size, now_ms(self))
+            is_known = client == NULL or client.sensors[quota_type] != NULL
+            unlock(&self.mutex)
+        if not is_known:
+            self.assign_in_python(user, client_id, quota_type)
+
+    def take_unknown(self):
+        """Return what processors want to know: user number, client id and QuotaType of clients."""
+        cdef UnknownClient* unknown
+        cdef UnknownClient* one
+        with nogil:
+            lock(&self.mutex)
+            unknown = <UnknownClient*>self.unknown
+            self.unknown, self.unknown_count = NULL, 0
+            unlock(&self.mutex)
+        found = []
+        try:
+            one = unknown
+            while one != NULL:
+                found.append((one.user, (<const char*>(one + 1))[:one.size], one.quota_type))
+                one = one.next
+        finally:
+            free_unknown(unknown)
+        return found
+
+    def assign(self, int32_t user, bytes client_id, int quota_type, str name, bound):
+        """Charge a client to the sensor of this name from now on. ``bound``: that of the sensor, None for none."""
+        cdef const uint8_t* data = <const uint8_t*>PyBytes_AS_STRING(client_id)
+        cdef int64_t size = PyBytes_GET_SIZE(client_id), now
+        cdef bytes text = name.encode(errors="replace")
+        cdef double limit = UNLIMITED if bound is None else bound
+        cdef Names names
+        cdef Client* client
+        if not 0 <= user < self.user_count or not 0 <= quota_type < QUOTA_TYPES:
+            raise ValueError(f"user {user}, quota {quota_type}")
+        names.user, names.user_size = <const uint8_t*>PyBytes_AS_STRING(text), <int32_t>len(text)
+        names.client, names.client_size = names.user, 0
+        with nogil:
+            now = now_ms(self)
+            lock(&self.mutex)
+            client = client_of(self, user, data, size, now)
+            if client != NULL:
+                assign_client(self, client, quota_type, &names, limit, now)
+            unlock(&self.mutex)
+
+    def set_bounds(self, dict bounds):
+        """Give sensors other bounds: (QuotaType, name) -> bound, None for none. Further ones that are named are made."""
+        cdef bytes text
+        cdef Names names
+        cdef Sensor* sensor
+        cdef double limit
+        cdef int kind
+        for (quota_type, name), bound in bounds.items():
+            kind, text, limit = quota_type, name.encode(errors="replace"), UNLIMITED if bound is None else bound
+            names.user, names.user_size = <const uint8_t*>PyBytes_AS_STRING(text), <int32_t>len(text)
+            names.client, names.client_size = names.user, 0
+            with nogil:
+                lock(&self.mutex)
+                sensor = sensor_named(self, kind, &names, now_ms(self))
+                if sensor != NULL:
+                    sensor.bound = limit
+                unlock(&self.mutex)
+
+    def ask_again(self):
+        """Ask again which sensors all clients are charged to, with their next requests."""
+        with nogil:
+            lock(&self.mutex)
+            self.version = self.version + 1
             unlock(&self.mutex)
 
     # -- metrics

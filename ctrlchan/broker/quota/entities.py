@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from ctrlchan.broker.quota._client_quotas import ClientQuotas
+from ctrlchan.broker.quota.callback import AskedQuotas
 from ctrlchan.server.client_quotas import LARGEST, USER_KEYS, keys_of
 from ctrlchan.text import quoted
 from ctrlchan.zookeeper.quotas import QuotaEntity, node_of
@@ -37,7 +38,7 @@ class QuotaEntities:
     """
 
     def __init__(
-        self, broker_id: int, quotas: ClientQuotas, set_ip_rates: Callable[[IpRates], object]
+        self, broker_id: int, quotas: ClientQuotas | AskedQuotas, set_ip_rates: Callable[[IpRates], object]
     ) -> None:
         self._broker_id = broker_id
         self._quotas = quotas

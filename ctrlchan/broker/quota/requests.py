@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from ctrlchan.broker.quota._client_quotas import ClientQuotas, QuotaType
+from ctrlchan.broker.quota.callback import AskedQuotas, number_of
 from ctrlchan.errors import ErrorCode
 from ctrlchan.server.api import Reply, Request
 from ctrlchan.server.request_context import RequestContext
@@ -22,14 +23,15 @@ _NS: Final = 1_000_000_000
 
 
 class RequestQuotas:
-    """What ``RequestHandler`` asks about each answer."""
+    """What ``RequestHandler`` asks about each answer. ``asked``: None without a class of the user's own."""
 
-    def __init__(self, quotas: ClientQuotas) -> None:
+    def __init__(self, quotas: ClientQuotas, asked: AskedQuotas | None = None) -> None:
         self._quotas = quotas
+        self._asked = asked
 
     def number_user(self, context: RequestContext) -> int:
         """Return the number of the user who sends the requests of a connection."""
-        return self._quotas.user_number(context.principal.name)
+        return number_of(self._quotas, self._asked, context.principal)
 
     def charge(self, api_key: int, request: Request, reply: Reply, seconds: float) -> int:
         """Charge a request whose answer is made. Return its throttle time in milliseconds.

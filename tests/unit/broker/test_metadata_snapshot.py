@@ -161,6 +161,7 @@ def test_a_snapshot_of_columns_alone(broker: LocalBroker) -> None:
     # Other topics take the rows of those before: nothing of their tables may stay.
     other = MetadataSnapshot(state_of_others, state.partitions, state.live_brokers, one)
     assert [other.has_topic(name) for name in ("a", "b", "x", "y")] == [False, False, True, True]
+    assert other.topic_names() == ["x", "y"]
     assert [other.topic_name(topic_id(name)) for name in ("a", "b")] == [None, None]
     current = CurrentMetadata(one)
     current.publish(other)

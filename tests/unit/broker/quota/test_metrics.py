@@ -22,6 +22,7 @@ def samples(quotas: ClientQuotas) -> dict[tuple[str, tuple[tuple[str, str], ...]
     server: Any = SimpleNamespace(
         core=SimpleNamespace(
             quotas=quotas,
+            asked_quotas=None,
             replication_quotas=ReplicationQuotas(LEADER, ReplicationQuota(), ReplicationQuota()),
         )
     )
