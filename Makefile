@@ -1,6 +1,6 @@
 # The two commands are `make run` and `make test`; both do all set-up of their own. `make help` lists the rest.
 .DEFAULT_GOAL := help
-.PHONY: help run cluster unit acceptance pipeline-demo test kafka-tests soak chaos simulate fuzz check format docs bench ext debug coverage sanitize clean
+.PHONY: help run cluster unit acceptance pipeline-demo test kafka-tests soak chaos random-requests simulate fuzz check format docs bench ext debug coverage sanitize clean
 
 # Commands start hundreds of processes with the same modules: byte code is kept, also where it is not otherwise.
 unexport PYTHONDONTWRITEBYTECODE
@@ -68,6 +68,9 @@ soak: $(ALL_TESTS)  ## push under random faults for SECONDS (600): nothing may b
 
 chaos: $(ALL_TESTS)  ## a cluster of real processes under faults for SECONDS (600); SEED repeats a run: nothing may be lost
 	$(BIN)/python -m tests.chaos --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
+
+random-requests: $(ALL_TESTS)  ## COUNT (100,000) random requests to Kafka and a broker of ours: the answers are the same; SEED repeats a run, CHUNK a part
+	$(BIN)/python -m tests.acceptance.random_requests $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED)) $(if $(CHUNK),--chunk $(CHUNK))
 
 simulate: $(ALL_TESTS)  ## histories of simulated brokers: SEEDS (1000) new ones and a day of sessions, or from SEED on; SEED alone repeats one
 	$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS))

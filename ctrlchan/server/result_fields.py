@@ -17,10 +17,13 @@ __all__ = ["answer_fields", "by_topic", "compact_count", "error_fields", "second
 T = TypeVar("T")
 
 
-def error_fields(error: KafkaError | None) -> dict[str, Any]:
-    """Return the fields ``error_code`` and ``error_message``; no message is null."""
+def error_fields(error: KafkaError | None, no_error: str | None = None) -> dict[str, Any]:
+    """Return the fields ``error_code`` and ``error_message``; an empty message is null.
+
+    ``no_error``: the message without an error. Some answers of Kafka leave the field as it is then: empty.
+    """
     if error is None:
-        return {"error_code": KioError.none, "error_message": None}
+        return {"error_code": KioError.none, "error_message": no_error}
     return {"error_code": KioError(error.code), "error_message": error.message or None}
 
 

@@ -84,6 +84,11 @@ class MarkerAppends:
         self._run_later = run_later
         self._timeout_ms = timeout_ms
 
+    def has(self, partition: TopicPartition) -> bool:
+        """Return whether this broker has a replica with a log."""
+        found = self._find(*partition)
+        return found is not None and found.log is not None
+
     def append(
         self,
         marker: Marker,

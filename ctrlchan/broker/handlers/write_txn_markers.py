@@ -57,13 +57,14 @@ def _handle(core: StoringCore, request: Request) -> Reply | Future[Reply]:
         for one in body.markers
     ]
     answers = _Answers(messages, len(asked))
-    if any(min(marker.producer) < 0 and partitions for marker, partitions in asked):
-        # Kafka cannot build such a marker.
+    appends = core.transactions.marker_appends
+    if any(min(marker.producer) < 0 and any(map(appends.has, partitions)) for marker, partitions in asked):
+        # Kafka cannot build such a marker for the partitions that the broker has.
         for marker, partitions in asked:
             answers.take(marker, dict.fromkeys(partitions, ErrorCode.UNKNOWN_SERVER_ERROR))
     else:
         for marker, partitions in asked:
-            core.transactions.marker_appends.append(marker, partitions, partial(answers.take, marker))
+            appends.append(marker, partitions, partial(answers.take, marker))
     return answers.reply
 
 

@@ -113,6 +113,9 @@ def _change_user(core: ControllerCore, user: str, changes: Iterable[Deletion | U
     for change in own:
         if isinstance(change, Upsertion):
             name = SCRAM_MECHANISMS[change.mechanism]
+            if not change.salted_password:
+                # Java makes no key of it (IllegalArgumentException).
+                raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "The salted password is empty")
             credential = credential_of_salted_password(
                 name, change.salted_password, change.salt, change.iterations
             )

@@ -89,7 +89,7 @@ def describe(request: Request, read_quotas: ReadQuotas) -> Reply:
         )
         for entity, of in quotas.items()
     )
-    return Reply(messages.response(**error_fields(None), entries=entries))
+    return Reply(messages.response(**error_fields(None, ""), entries=entries))
 
 
 def _entity_or_error(names: list[tuple[str, str | None]]) -> QuotaEntity | KafkaError:

@@ -15,6 +15,7 @@ from ctrlchan.config import table
 from ctrlchan.config.described import ConfigSource, DescribedConfig, broker_configs, broker_defaults
 from ctrlchan.config.descriptions import description_of
 from ctrlchan.config.dynamic import usable
+from ctrlchan.config.setting import ConfigType
 from ctrlchan.server.access import DESCRIBE_CONFIGS_CLUSTER, DESCRIBE_CONFIGS_TOPIC, Access, asks
 from ctrlchan.server.api import Api, Reply, Request
 from ctrlchan.server.kio_messages import ClientMessages, KioError
@@ -193,6 +194,8 @@ def _entry(
     messages: ClientMessages, config: DescribedConfig, with_synonyms: bool, with_documentation: bool
 ) -> Any:
     is_level = config.source is ConfigSource.DYNAMIC_BROKER_LOGGER
+    # A name that the resource does not know may be one of another kind.
+    is_described = with_documentation and config.type is not ConfigType.UNKNOWN
     fields: dict[str, Any] = {
         "name": config.name,
         "value": config.value,
@@ -202,7 +205,7 @@ def _entry(
         "is_sensitive": config.is_sensitive,
         "config_type": config.type,
         # Kafka's loggers have an empty text, whoever asks.
-        "documentation": "" if is_level else description_of(config.name) if with_documentation else None,
+        "documentation": "" if is_level else description_of(config.name) if is_described else None,
         "synonyms": (),
     }
     if with_synonyms:

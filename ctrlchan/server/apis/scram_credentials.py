@@ -122,5 +122,5 @@ def _result(
             messages.part("CredentialInfo", mechanism=info.mechanism, iterations=info.iterations)
             for info in infos
         ),
-        **error_fields(error),
+        **error_fields(error, ""),
     )

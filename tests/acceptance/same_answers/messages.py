@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from tests.conformance.reference import uvarint
 
-__all__ = ["Message", "Messages", "Versions"]
+__all__ = ["UNKNOWN_TAGS", "Field", "Message", "Messages", "Versions"]
 
 _NUMBERS: Final = {
     "bool": struct.Struct(">?"),
@@ -32,7 +32,7 @@ _NUMBERS: Final = {
 _SAMPLE: Final = "sample"
 _ZERO: Final = {"string": "", "bytes": b"", "records": None, "uuid": uuid.UUID(int=0)}
 #: Tagged fields that the table does not name.
-_UNKNOWN_TAGS: Final = "unknown tags"
+UNKNOWN_TAGS: Final = "unknown tags"
 
 
 class Versions:
@@ -47,7 +47,9 @@ class Versions:
         return self.lowest <= version <= self.highest
 
 
-class _Field:
+class Field:
+    """One field of a message or of a struct in it."""
+
     def __init__(self, table: Mapping[str, Any], shared: Mapping[str, Any]) -> None:
         self.name: str = table["name"]
         self.is_array = table["type"].startswith("[]")
@@ -56,9 +58,11 @@ class _Field:
         self.nullable = Versions(table.get("nullableVersions", "none"))
         self.tagged = Versions(table.get("taggedVersions", "none"))
         self.tag: int = table.get("tag", -1)
+        #: What the value names: "topicName", "groupId", …; empty: nothing that the tables have a word for.
+        self.entity: str = table.get("entityType", "")
         #: The client id of a request header has never a compact length.
         self.is_never_flexible = table.get("flexibleVersions") == "none"
-        self.fields: tuple[_Field, ...] = ()
+        self.fields: tuple[Field, ...] = ()
         if self.kind[0].isupper():
             self.fields = _fields(table.get("fields") or shared[self.kind], shared)
         self.default = self._default(table.get("default"))
@@ -77,8 +81,8 @@ class _Field:
         return text or _ZERO[self.kind]
 
 
-def _fields(tables: list[Any], shared: Mapping[str, Any]) -> tuple[_Field, ...]:
-    return tuple(_Field(table, shared) for table in tables)
+def _fields(tables: list[Any], shared: Mapping[str, Any]) -> tuple[Field, ...]:
+    return tuple(Field(table, shared) for table in tables)
 
 
 class Message:
@@ -90,20 +94,20 @@ class Message:
         self.versions = Versions(table["validVersions"])
         self.flexible = Versions(table["flexibleVersions"])
         shared = {one["name"]: one["fields"] for one in table.get("commonStructs", ())}
-        self._fields = _fields(table["fields"], shared)
+        self.fields = _fields(table["fields"], shared)
 
     def write(self, version: int, values: Mapping[str, Any]) -> bytes:
         """Return the bytes of a version. Fields that are missing have their defaults, others are left out."""
-        return b"".join(_write_struct(self._fields, version, version in self.flexible, values))
+        return b"".join(_write_struct(self.fields, version, version in self.flexible, values))
 
     def sample(self, version: int) -> dict[str, Any]:
         """Return values with one element in each array, and a word as each text."""
-        return _sample(self._fields, version)
+        return _sample(self.fields, version)
 
     def read(self, version: int, data: bytes) -> tuple[dict[str, Any], int]:
         """Return the values, and how many bytes they have."""
         reader = _Reader(data, version, version in self.flexible)
-        return reader.read_struct(self._fields), reader.at
+        return reader.read_struct(self.fields), reader.at
 
 
 class Messages:
@@ -132,7 +136,7 @@ class Messages:
         }
 
 
-def _sample(fields: tuple[_Field, ...], version: int) -> dict[str, Any]:
+def _sample(fields: tuple[Field, ...], version: int) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for field in fields:
         if version in field.versions and version not in field.tagged:
@@ -146,9 +150,9 @@ def _sample(fields: tuple[_Field, ...], version: int) -> dict[str, Any]:
 
 
 def _write_struct(
-    fields: tuple[_Field, ...], version: int, flexible: bool, values: Mapping[str, Any]
+    fields: tuple[Field, ...], version: int, flexible: bool, values: Mapping[str, Any]
 ) -> Iterator[bytes]:
-    tags: dict[int, bytes] = dict(values.get(_UNKNOWN_TAGS, {}))
+    tags: dict[int, bytes] = dict(values.get(UNKNOWN_TAGS, {}))
     for field in fields:
         if version not in field.versions:
             continue
@@ -163,7 +167,7 @@ def _write_struct(
             yield uvarint(tag) + uvarint(len(data)) + data
 
 
-def _write_field(field: _Field, version: int, flexible: bool, value: Any) -> Iterator[bytes]:
+def _write_field(field: Field, version: int, flexible: bool, value: Any) -> Iterator[bytes]:
     flexible = flexible and not field.is_never_flexible
     if field.is_array:
         yield _length(flexible, ">i", None if value is None else len(value))
@@ -173,7 +177,7 @@ def _write_field(field: _Field, version: int, flexible: bool, value: Any) -> Ite
         yield from _write_value(field, version, flexible, value)
 
 
-def _write_value(field: _Field, version: int, flexible: bool, value: Any) -> Iterator[bytes]:
+def _write_value(field: Field, version: int, flexible: bool, value: Any) -> Iterator[bytes]:
     if field.fields:
         if version in field.nullable and not field.is_array:
             yield b"\xff" if value is None else b"\x01"
@@ -203,9 +207,9 @@ class _Reader:
         self._version = version
         self._flexible = flexible
 
-    def read_struct(self, fields: tuple[_Field, ...]) -> dict[str, Any]:
+    def read_struct(self, fields: tuple[Field, ...]) -> dict[str, Any]:
         values: dict[str, Any] = {}
-        tagged: dict[int, _Field] = {}
+        tagged: dict[int, Field] = {}
         for field in fields:
             if self._version not in field.versions:
                 continue
@@ -220,18 +224,18 @@ class _Reader:
                 if tag in tagged:
                     values[tagged[tag].name] = self._read_field(tagged[tag])
                 else:
-                    values.setdefault(_UNKNOWN_TAGS, {})[tag] = self._take(size)
+                    values.setdefault(UNKNOWN_TAGS, {})[tag] = self._take(size)
                 assert self.at == end, f"tagged field {tag} ends at {self.at} and not at {end}"
         return values
 
-    def _read_field(self, field: _Field) -> Any:
+    def _read_field(self, field: Field) -> Any:
         flexible = self._flexible and not field.is_never_flexible
         if not field.is_array:
             return self._read_value(field, flexible)
         length = self._read_length(flexible, ">i")
         return None if length is None else [self._read_value(field, flexible) for _ in range(length)]
 
-    def _read_value(self, field: _Field, flexible: bool) -> Any:
+    def _read_value(self, field: Field, flexible: bool) -> Any:
         if field.fields:
             is_nullable = self._version in field.nullable and not field.is_array
             return None if is_nullable and self._take(1) == b"\xff" else self.read_struct(field.fields)

@@ -179,6 +179,18 @@ def test_each_partition_has_its_error(rig: Rig, version: int) -> None:
 
 
 @VERSIONS
+def test_a_producer_without_an_id(rig: Rig, version: int) -> None:
+    """Kafka cannot build the marker, if there is a partition to append it to."""
+    rig.lead("t", 0)
+    absent = {("t", 1): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert rig.write(version, Marker(list(absent), producer_id=-1)) == {-1: absent}
+    both = [("t", 0), ("t", 1)]
+    failed = dict.fromkeys(both, ErrorCode.UNKNOWN_SERVER_ERROR)
+    assert rig.write(version, Marker(both, producer_id=-1)) == {-1: failed}
+    assert rig.write(version, Marker(both, epoch=-1)) == {7: failed}
+
+
+@VERSIONS
 def test_a_coordinator_that_was_replaced(rig: Rig, version: int) -> None:
     rig.lead("t", 0)
     name = ("t", 0)

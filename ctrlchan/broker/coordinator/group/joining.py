@@ -75,7 +75,7 @@ class Joining:
     def _join_pending(self, group: Group, request: JoinRequest, callback: JoinCallback) -> None:
         if request.instance_id is not None:
             # No client does this: static members get no pending id. Kafka throws IllegalStateException.
-            group.answer(callback, JoinResult(ErrorCode.UNKNOWN_SERVER_ERROR, request.member_id))
+            group.answer(callback, JoinResult(ErrorCode.UNKNOWN_SERVER_ERROR, ""))
             return
         self._add(group, request, request.member_id, callback)
 

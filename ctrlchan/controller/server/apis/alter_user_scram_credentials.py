@@ -46,7 +46,7 @@ def _handle(core: ServerCore, request: Request) -> Reply | Future[Reply]:
         return Reply(
             messages.response(
                 results=tuple(
-                    messages.part("AlterUserScramCredentialsResult", user=user, **error_fields(error))
+                    messages.part("AlterUserScramCredentialsResult", user=user, **error_fields(error, ""))
                     for user, error in altered.items()
                 )
             )

@@ -78,9 +78,15 @@ def alter(nodes: Nodes, *changes: Deletion | Upsertion) -> dict[str, tuple[int, 
     }
 
 
-def upsertion(user: str, mechanism: int = 1, iterations: int = 4096) -> Upsertion:
+def upsertion(
+    user: str, mechanism: int = 1, iterations: int = 4096, salted_password: bytes = b"x" * 32
+) -> Upsertion:
     return Upsertion(
-        user=user, mechanism=mechanism, iterations=iterations, salt=b"salt" * 5, salted_password=b"x" * 32
+        user=user,
+        mechanism=mechanism,
+        iterations=iterations,
+        salt=b"salt" * 5,
+        salted_password=salted_password,
     )
 
 
@@ -129,6 +135,7 @@ def test_changes_that_are_refused() -> None:
         upsertion("twice"),
         Deletion(user="both", mechanism=2),
         upsertion("both", mechanism=2),
+        upsertion("no password", salted_password=b""),
         upsertion("good"),
     ) == {
         "": (ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty"),
@@ -145,6 +152,7 @@ def test_changes_that_are_refused() -> None:
             ErrorCode.DUPLICATE_RESOURCE,
             "A user credential cannot be altered twice in the same request",
         ),
+        "no password": (ErrorCode.UNKNOWN_SERVER_ERROR, "The salted password is empty"),
         "good": (0, ""),
     }
     assert list(nodes.users) == ["good"]
