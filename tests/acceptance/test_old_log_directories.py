@@ -22,6 +22,7 @@ from tests.acceptance.test_old_java_clients import run
 from tests.kafka.dump_tool import complaints, dump_files
 from tests.kafka.rig import KafkaRig
 from tests.kafka.waiting import wait_until
+from tests.unit.broker.log.old_formats.old_logs import entries, segment_file
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
@@ -181,10 +182,12 @@ def offset_for_time(bootstrap: str, topic: str, timestamp: int | None) -> int:
         consumer.close()
 
 
-def create_topic(rig: KafkaRig, name: str, config: Mapping[str, str]) -> None:
+def create_topic(
+    rig: KafkaRig, name: str, config: Mapping[str, str], replicas: Sequence[int] = (BROKER,)
+) -> None:
     node = json.dumps({"version": 1, "config": dict(config)})
     rig.zookeeper.create(f"/config/topics/{name}", node.encode(), makepath=True)
-    node = json.dumps({"version": 1, "partitions": {"0": [BROKER]}})
+    node = json.dumps({"version": 1, "partitions": {"0": list(replicas)}})
     rig.zookeeper.create(f"/brokers/topics/{name}", node.encode(), makepath=True)
 
 
@@ -193,6 +196,18 @@ def formats_of(data: Path, topic: str) -> set[int]:
     rows = [row for path in data.glob(f"{topic}-0/*.log") for row in dump_file(path, records=True)]
     assert [row for row in rows if "damage" in row] == []
     return {row["magic"] for row in rows if "magic" in row}
+
+
+def read_with_old_clients(bootstrap: str, topic: str, expected: list[Record]) -> None:
+    """Clients that know format 0 or 1 alone get all that the log has in any format."""
+    lines = [
+        (str(offset), "null" if key is None else key.decode(), (value or b"").decode())
+        for offset, key, value, _ in expected
+    ]
+    count = str(len(lines))
+    assert run(jars(OLDEST, "kafka_2.11"), "OldestClient.java", bootstrap, topic, count, "oldest") == lines
+    for version in ("0.9.0.1", "0.10.2.2"):
+        assert run(jars(version), "OldConsumer.java", bootstrap, topic, count, version) == lines
 
 
 def is_compacted(bootstrap: str, count: int) -> bool:
@@ -263,7 +278,7 @@ def test_log_directories_change_hands(
         else:
             assert [before[topic] for topic in formats] == [{number} for number in range(len(formats))]
             assert (before["compacted"], before["__consumer_offsets"]) == ({1}, {0})
-        for ours in (True,) if kills else (True, False, True):
+        for turn, ours in enumerate((True,) if kills else (True, False, True)):
             history.check(rig.bootstrap)
             expected = len(read(rig.bootstrap, "compacted")) + RECORDS * len(CODECS)
             history.write(rig.bootstrap, dict.fromkeys(formats, True))
@@ -274,9 +289,46 @@ def test_log_directories_change_hands(
                 what="the topic is compacted",
             )
             history.check(rig.bootstrap)
+            if is_chain and turn == 0:
+                read_with_old_clients(rig.bootstrap, "format-1", history.records["format-1"])
             rig.stop_broker(BROKER)
             check_segments(data)
             for topic in [*formats, "compacted"]:
                 assert formats_of(data, topic) == before[topic] | {2}
             rig.restart_broker(BROKER, ours=not ours)
         history.check(rig.bootstrap)
+
+
+@pytest.mark.parametrize("ours", [1, 2], ids=["a JVM broker follows", "a JVM broker leads"])
+def test_old_records_are_replicated(kafka_jars_ready: None, tmp_path: Path, ours: int) -> None:
+    """A follower gets entries of formats 0 and 1 as they are, from this broker and from Kafka's."""
+    pairs = [(b"k" if n % 3 else None, b"value %d" % n, 10**12 + n) for n in range(240)]
+    old = b"".join(
+        entries(1 if first >= 120 else 0, first // 10 % 4, first, pairs[first : first + 10])
+        for first in range(0, len(pairs), 10)
+    )
+    leader, follower = 1, 2
+
+    def put_segment(rig: KafkaRig) -> None:
+        folder = rig.data(leader) / "old-0"
+        folder.mkdir(parents=True)
+        segment_file(folder, 0, old)
+
+    with KafkaRig(
+        tmp_path / "rig", brokers=2, before_brokers=put_segment, ours=[ours], ours_take_part=True
+    ) as rig:
+        create_topic(rig, "old", {"retention.ms": "-1"}, [leader, follower])
+        copied = rig.data(follower) / "old-0" / f"{0:020}.log"
+        wait_until(
+            lambda: copied.exists() and copied.read_bytes() == old, timeout=SECONDS, what="it is copied"
+        )
+        producer = Producer({"bootstrap.servers": rig.bootstrap, "acks": "all", "log_level": 2})
+        producer.produce("old", b"new", timestamp=10**12 + 240)
+        assert producer.flush(SECONDS) == 0
+        expected = [(n, key, value, time if n >= 120 else None) for n, (key, value, time) in enumerate(pairs)]
+        expected.append((240, None, b"new", 10**12 + 240))
+        assert read(rig.bootstrap, "old") == expected
+        # The follower leads now.
+        rig.kill_broker(leader)
+        wait_until(lambda: rig.jvm_controller() == follower, timeout=SECONDS, what="a broker is controller")
+        assert read(rig.bootstrap, "old") == expected
