@@ -10,6 +10,8 @@ from ctrlchan.server._processor cimport Answer, HotHandler, HotRequest, Network,
 
 cdef enum:
     MOST_APIS = 8
+    # Of the times of requests (server/request_times.py)
+    TIME_BUCKETS = 19
 
 
 cdef struct RequestHeader:
@@ -52,8 +54,8 @@ cdef struct Entry:
     int16_t flexible_from
     ApiFunction function
     void* context
-    # Of requests that were answered here. All processors write them.
-    int64_t answered
+    # Of requests that were answered here. All processors write them. ``answered``: how many took how long
+    int64_t answered[TIME_BUCKETS]
     int64_t total_ns
     int64_t bytes_in
     int64_t throttled_ms

@@ -36,12 +36,31 @@ from ctrlchan.server._processor cimport (
 from ctrlchan.server._cursor cimport Cursor, read_i16, read_i32, skip_tags, take
 
 from ctrlchan._c.clock_functions import SYSTEM_CLOCK
+from ctrlchan.server.request_times import BOUNDS_MS
 
 logger = logging.getLogger("ctrlchan.broker")
 
 cdef enum:
     # The int32 before each frame
     SIZE_BYTES = 4
+
+
+# The most nanoseconds of each bucket but the last one
+cdef int64_t time_bounds[TIME_BUCKETS - 1]
+
+for _place, _ms in enumerate(BOUNDS_MS):
+    # Not behind the end of the array, whatever its number is.
+    if len(BOUNDS_MS) != TIME_BUCKETS - 1:
+        raise ImportError(f"{len(BOUNDS_MS)} bounds of times, not {TIME_BUCKETS - 1}")
+    time_bounds[_place] = round(_ms * 1000000)
+
+
+cdef inline int time_bucket(int64_t took_ns) noexcept nogil:
+    """Return the number of the bucket of a time. Most requests are in the first ones."""
+    cdef int bucket = 0
+    while bucket < TIME_BUCKETS - 1 and took_ns > time_bounds[bucket]:
+        bucket += 1
+    return bucket
 
 
 cdef bint read_header(const Entry* entry, Cursor* c, RequestHeader* header) noexcept nogil:
@@ -64,6 +83,7 @@ cdef Result handle_request(void* context, HotRequest* request, Answer* answer) n
     cdef Cursor c
     cdef Result result
     cdef bint goes_on = True
+    cdef int64_t took_ns
     cdef int i
     c.at, c.end, c.failed, c.flexible = request.data, request.data + request.size, False, False
     header.key, header.version = read_i16(&c), read_i16(&c)
@@ -87,8 +107,9 @@ cdef Result handle_request(void* context, HotRequest* request, Answer* answer) n
             if header.began_ns and (result == PARKED or result == QUEUE):
                 request.spent_ns += monotonic_ns_of((<BrokerHandler>context).time) - header.began_ns
             if result == DONE or result == NO_ANSWER:
-                count_shared(&entry.answered, 1)
-                count_shared(&entry.total_ns, end_of(<BrokerHandler>context, &header) - request.arrived_ns)
+                took_ns = end_of(<BrokerHandler>context, &header) - request.arrived_ns
+                count_shared(&entry.answered[time_bucket(took_ns)], 1)
+                count_shared(&entry.total_ns, took_ns)
                 count_shared(&entry.bytes_in, request.size + SIZE_BYTES)
                 if header.throttle_time_ms > 0:
                     count_shared(&entry.throttled_ms, header.throttle_time_ms)
@@ -225,19 +246,19 @@ cdef class BrokerHandler(HotHandler):
         self.clock, self.time = clock, clock.functions
 
     def totals(self):
-        """Return for each API key: requests that were answered here, their milliseconds, bytes and throttle times.
+        """Return for each API key: how many requests were answered here, their milliseconds, bytes and throttle times.
 
-        The time of a request begins when its bytes have arrived, and ends with its answer: it may have waited. The
-        throttle times are in milliseconds.
+        How many in each bucket of ``request_times``. The time of a request begins when its bytes have arrived, and ends
+        with its answer: it may have waited. The throttle times are in milliseconds.
         """
-        cdef int i
+        cdef int i, k
         cdef Entry* entry
         cdef dict found = {}
         for i in range(self.count):
             entry = &self.entries[i]
             milliseconds = counted(&entry.total_ns) / 1e6
             found[entry.key] = (
-                counted(&entry.answered), milliseconds, counted(&entry.bytes_in), counted(&entry.throttled_ms)
+                [counted(&entry.answered[k]) for k in range(TIME_BUCKETS)], milliseconds, counted(&entry.bytes_in), counted(&entry.throttled_ms)
             )
         return found
 
