@@ -17,6 +17,12 @@ EXCEPTIONS: Final[dict[str, str]] = {
     r"Fetch v1[3-7] .*'SessionEpoch': [1-9].*ErrorCode: Kafka 3, ours 100[^:]*": (
         "the id of a deleted topic in a session is an unknown id"
     ),
+    r"Fetch v\d+ .*'ForgottenTopicsData': \[\{.*\n    \.Responses: Kafka \[\{[^;]*, ours \[\]": (
+        "a partition that a request names and forgets is forgotten"
+    ),
+    r"ListOffsets v[7-9] .*'Timestamp': -3.*(Offset|Timestamp|LeaderEpoch): Kafka -?\d+, ours -?\d+": (
+        "of batches with the same largest time Kafka finds the first one"
+    ),
     r"IncrementalAlterConfigs v\d .*ErrorCode: Kafka -1, ours 40.*": (
         "an operation that a config does not have is no unknown error"
     ),

@@ -30,6 +30,7 @@ _LOADING: Final = 14
 _UNORDERED: Final = {
     "AlterClientQuotas": {"Entity": "EntityType"},
     "AlterPartitionReassignments": {"Responses": "Name", "Partitions": "PartitionIndex"},
+    "AlterUserScramCredentials": {"Results": "User"},
     "DeleteRecords": {"Topics": "Name", "Partitions": "PartitionIndex"},
     "DescribeClientQuotas": {"Entries": "Entity"},
     "DescribeUserScramCredentials": {"Results": "User"},

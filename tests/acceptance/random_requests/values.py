@@ -264,7 +264,8 @@ _RULES: Final[Mapping[str, _Make]] = {
         (*requests.names.users, requests.names.users[0], "")
     ),
     "AlterUserScramCredentials Salt": _of(b"salt", b"another", b""),
-    "AlterUserScramCredentials SaltedPassword": _of(b"p" * 32, b"q" * 64, b""),
+    # With an empty one Kafka refuses all users of the request.
+    "AlterUserScramCredentials SaltedPassword": _of(b"p" * 32, b"q" * 64),
     "CreateTopics Name": _CONFIG,
     "CreateTopics Value": _CONFIG_VALUE,
     # A session with an id of zeros makes Kafka's broker fail.
@@ -306,10 +307,15 @@ _NEVER_EMPTY: Final = frozenset(
         ("WriteTxnMarkers", "PartitionIndexes"),
     }
 )
-#: All configs of a broker have some paths and ports. All logs have those of Kafka's own topics, in which a
-#: broker of ours writes other records.
+#: A quota of all clients would slow these requests down, too. All configs of a broker have paths and ports.
+#: All logs have those of Kafka's own topics, in which a broker of ours writes other records.
 _NEVER_NULL: Final = frozenset(
-    {("DescribeConfigs", "ConfigurationKeys"), ("DescribeLogDirs", "Topics"), ("Produce", "Records")}
+    {
+        ("AlterClientQuotas", "EntityName"),
+        ("DescribeConfigs", "ConfigurationKeys"),
+        ("DescribeLogDirs", "Topics"),
+        ("Produce", "Records"),
+    }
 )
 #: What tells elements of an array apart. None comes twice: Kafka keeps one of both in a hash map.
 _KEYS: Final = (
