@@ -43,6 +43,7 @@ class TopicDeletionManager:
 
     Used on the event loop's thread alone. ``send_update_metadata``: sends these rows to all live brokers.
     ``enabled``: ``delete.topic.enable``; without it requests are removed and nothing else happens.
+    ``controller_id``: for log lines, which begin as Kafka's. At DEBUG they name the replicas.
 
     Methods that write raise ControllerMovedError, ZooKeeperError and IllegalStateError (of a batch).
     """
@@ -56,6 +57,7 @@ class TopicDeletionManager:
         send_update_metadata: Callable[[Int64], None],
         *,
         enabled: bool,
+        controller_id: int,
     ) -> None:
         self._context = context
         self._nodes = nodes
@@ -63,6 +65,7 @@ class TopicDeletionManager:
         self._replica_states = replica_states
         self._send_update_metadata = send_update_metadata
         self._enabled = enabled
+        self._prefix = f"[Topic Deletion Manager {controller_id}] "
 
     # -- requests
 
@@ -83,7 +86,7 @@ class TopicDeletionManager:
         """Queue topics whose requests stand in ZooKeeper, and begin their deletion."""
         topics = self._accept(requested)
         if topics:
-            _LOG.info("deletion of topics is requested: %s", _listed(topics))
+            self._log(logging.INFO, "deletion of topics is requested: %s", _listed(topics))
             self._context.queue_topic_deletion(topics)
             self.halt_reassigned(topics)
             self.resume()
@@ -99,7 +102,7 @@ class TopicDeletionManager:
         halted = self._context.topics_to_delete.intersection(topics)
         if halted:
             self._context.topics_ineligible.update(halted)
-            _LOG.info("deletion of topics is halted (%s): %s", reason, _listed(halted))
+            self._log(logging.INFO, "deletion of topics is halted (%s): %s", reason, _listed(halted))
 
     def halt_reassigned(self, topics: Iterable[str]) -> None:
         """Halt the deletion of topics that have a reassignment with a live leader.
@@ -135,12 +138,14 @@ class TopicDeletionManager:
         failed = replicas.states == ReplicaState.DELETION_INELIGIBLE
         retried = failed & idle[replicas.topic]
         if retried.any():
-            _LOG.debug("deletion of %d replicas is tried again", np.count_nonzero(retried))
+            self._log_replicas(
+                "deletion of replicas is tried again", replicas.rows[retried], replicas.brokers[retried]
+            )
             self._move(replicas, retried, ReplicaState.OFFLINE)
         ineligible = self._context.topics_ineligible
         begun = [name for name in replicas.topics_where(idle) if name not in ineligible]
         if begun:
-            _LOG.info("deletion of topics begins: %s", _listed(begun))
+            self._log(logging.INFO, "deletion of topics begins: %s", _listed(begun))
             self._begin(begun)
 
     # -- results
@@ -160,10 +165,15 @@ class TopicDeletionManager:
             key for key, code in errors.items() if error_code != ErrorCode.NONE or code != ErrorCode.NONE
         }
         if failed:
-            _LOG.warning(
-                "broker %d did not delete %d replicas: error %d, the first %s",
-                broker_id, len(failed), error_code, min(failed),
-            )  # fmt: skip
+            first = min(failed)
+            self._log(
+                logging.WARNING,
+                "broker %d did not delete %d replicas, the first is %s-%d: error %d",
+                broker_id,
+                len(failed),
+                *first,
+                error_code or errors[first],
+            )
         self._respond(failed, broker_id, self.fail)
         # Rows may have moved: topics end while others fail.
         self._respond(errors.keys() - failed, broker_id, self.complete)
@@ -176,6 +186,7 @@ class TopicDeletionManager:
         queued = self._context.is_to_delete(rows)
         if queued.any():
             rows = rows[queued]
+            self._log_replicas("replicas cannot be deleted now", rows, brokers[queued])
             self._replica_states.handle_state_changes(rows, brokers[queued], ReplicaState.DELETION_INELIGIBLE)
             self.mark_ineligible(self._names(rows), "replicas that could not be deleted")
             self.resume()
@@ -194,6 +205,7 @@ class TopicDeletionManager:
         """
         started = self._context.replica_states(rows, brokers) == ReplicaState.DELETION_STARTED
         chosen = started & self._context.is_to_delete(rows)
+        self._log_replicas("replicas are deleted", rows[chosen], brokers[chosen])
         self._replica_states.handle_state_changes(
             rows[chosen], brokers[chosen], ReplicaState.DELETION_SUCCESSFUL
         )
@@ -207,7 +219,9 @@ class TopicDeletionManager:
         refused = [name for name in names if not self._enabled or not self._context.has_topic(name)]
         if refused:
             reason = "no such topics" if self._enabled else "delete.topic.enable is false"
-            _LOG.warning("requests to delete topics are removed (%s): %s", reason, _listed(refused))
+            self._log(
+                logging.WARNING, "requests to delete topics are removed (%s): %s", reason, _listed(refused)
+            )
             self._nodes.delete_topic_requests(refused)
         gone = set(refused)
         return [name for name in names if name not in gone]
@@ -230,6 +244,7 @@ class TopicDeletionManager:
         online = context.is_online(replicas.rows, replicas.brokers)
         dead, alive = ~online & ~deleted, online & ~deleted
         self._move(replicas, dead, ReplicaState.DELETION_INELIGIBLE)
+        self._log_replicas("deletion of replicas begins", replicas.rows[alive], replicas.brokers[alive])
         self._move(replicas, alive, ReplicaState.OFFLINE)
         self._move(replicas, alive, ReplicaState.DELETION_STARTED)
         self.mark_ineligible(replicas.topics_with(dead), "offline replicas")
@@ -245,11 +260,24 @@ class TopicDeletionManager:
         replicas = self._replicas_of(topics)
         self._move(replicas, np.ones(len(replicas.rows), bool), ReplicaState.NON_EXISTENT)
         self._context.remove_topics(topics)
-        _LOG.info("topics are deleted: %s", _listed(topics))
+        self._log(logging.INFO, "topics are deleted: %s", _listed(topics))
 
     def _move(self, replicas: _Replicas, chosen: Bool, target: ReplicaState) -> None:
         if chosen.any():
             self._replica_states.handle_state_changes(replicas.rows[chosen], replicas.brokers[chosen], target)
+
+    # -- log lines
+
+    def _log(self, level: int, message: str, *arguments: object) -> None:
+        _LOG.log(level, self._prefix + message, *arguments)
+
+    def _log_replicas(self, message: str, rows: Int64, brokers: Int32) -> None:
+        """Write a line of level DEBUG that names replicas; none without replicas."""
+        if len(rows) and _LOG.isEnabledFor(logging.DEBUG):
+            pairs = zip(rows[:_NAMED].tolist(), brokers[:_NAMED].tolist(), strict=True)
+            names = [f"{self._context.partition_name(row)} on broker {broker}" for row, broker in pairs]
+            more = f", and {len(rows) - _NAMED} more" if len(rows) > _NAMED else ""
+            self._log(logging.DEBUG, "%s: %s%s", message, ", ".join(names), more)
 
     # -- rows
 

@@ -65,6 +65,7 @@ def complete_core(core: ControllerCore) -> None:
         core.replica_states,
         lambda rows: core.send_update_metadata(None, rows),
         enabled=config.delete_topics,
+        controller_id=config.controller_id,
     )
 
     def put(kind: ControllerState, name: str, function: object) -> None:

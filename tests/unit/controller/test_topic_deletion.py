@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 from kazoo.client import KazooClient
 
@@ -11,12 +13,14 @@ from ctrlchan.errors import ErrorCode
 from ctrlchan.protocol import LEADER_DURING_DELETE
 from ctrlchan.zookeeper import paths
 from tests.unit.controller.manual_controller import (
+    CONTROLLER_ID,
     ManualController,
     create_topic,
     read_json,
     register_brokers,
 )
 
+LOGGER = "ctrlchan.controller.machines.topic_deletion"
 GONE = ErrorCode.BROKER_NOT_AVAILABLE
 BROKERS = (1, 2, 3)
 ASSIGNMENT = {0: [1, 2, 3], 1: [2, 3, 1]}
@@ -124,6 +128,29 @@ def test_basic_deletion(cluster: KazooClient, zookeeper: str) -> None:
         assert cluster.exists(paths.topic_config(topic)) is None
         assert cluster.exists(paths.deleted_topic(topic)) is None
     assert cluster.exists(paths.topic("baz")) is not None
+
+
+def test_log_lines_name_the_controller_and_at_debug_each_replica(
+    cluster: KazooClient, zookeeper: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, LOGGER)
+    with ManualController(zookeeper) as controller:
+        delete(controller, cluster, "foo")
+        fail(controller, {("foo", 0, 2)})
+        complete(controller, replicas("foo") - {("foo", 0, 2)})
+    lines = [record.getMessage() for record in caplog.records if record.name == LOGGER]
+    prefix = f"[Topic Deletion Manager {CONTROLLER_ID}] "
+    assert all(line.startswith(prefix) for line in lines)
+    found = [line.removeprefix(prefix) for line in lines]
+    assert found[:3] == [
+        "deletion of topics is requested: foo",
+        "deletion of topics begins: foo",
+        "deletion of replicas begins: foo-0 on broker 1, foo-0 on broker 2, foo-0 on broker 3, "
+        "foo-1 on broker 2, foo-1 on broker 3, foo-1 on broker 1",
+    ]
+    assert "broker 2 did not delete 1 replicas, the first is foo-0: error 56" in found
+    assert "replicas cannot be deleted now: foo-0 on broker 2" in found
+    assert "replicas are deleted: foo-0 on broker 3, foo-1 on broker 3" in found
 
 
 def test_deletion_with_an_offline_broker(cluster: KazooClient, zookeeper: str) -> None:
