@@ -30,6 +30,9 @@ CONFIGS: Final = {
     "transaction.state.log.min.isr": "1",
     "auto.create.topics.enable": "false",
     "log.index.size.max.bytes": "1048576",
+    # Records have old timestamps, so their producers would be forgotten when the brokers first look.
+    "log.initial.task.delay.ms": "86400000",
+    "producer.id.expiration.check.interval.ms": "86400000",
 }
 
 

@@ -32,7 +32,7 @@ _UNORDERED: Final = {
     "AlterPartitionReassignments": {"Responses": "Name", "Partitions": "PartitionIndex"},
     "AlterUserScramCredentials": {"Results": "User"},
     "DeleteRecords": {"Topics": "Name", "Partitions": "PartitionIndex"},
-    "DescribeClientQuotas": {"Entries": "Entity"},
+    "DescribeClientQuotas": {"Entries": "Entity", "Values": "Key"},
     "DescribeUserScramCredentials": {"Results": "User"},
     "Metadata": {"Topics": "Name", "Partitions": "PartitionIndex"},
     "OffsetCommit": {"Topics": "Name"},
