@@ -106,13 +106,16 @@ def _authorize(
     transactional_id: str | None,
 ) -> tuple[ProduceResult | None, Container[str]]:
     """Return why the request is refused as a whole, or None, and the topics that the client may write."""
-    if not all(map(begins_as_batch, entries.values())):
-        # Kafka looks for transactions first, and fails there.
-        return ProduceResult(ErrorCode.CORRUPT_MESSAGE, error_message="records that are no batch"), ()
-    if any(map(is_transactional, entries.values())) and (
-        transactional_id is None or not request.access.allows(*WRITE_TRANSACTIONAL_ID, transactional_id)
-    ):
-        return ProduceResult(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED), ()
+    for records in entries.values():
+        # Kafka looks for the first batch of a transaction, and fails at records that are none before it.
+        if not begins_as_batch(records):
+            return ProduceResult(ErrorCode.CORRUPT_MESSAGE, error_message="records that are no batch"), ()
+        if is_transactional(records):
+            if transactional_id is None or not request.access.allows(
+                *WRITE_TRANSACTIONAL_ID, transactional_id
+            ):
+                return ProduceResult(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED), ()
+            break
     writable = request.access.allowed(*WRITE_TOPIC, [topic.name for topic in body.topic_data])
     if FORMAT_2_FROM <= request.version < ZSTD_FROM and any(
         has_unknown_codec(records) and key[0] in writable and _is_known(core, key)

@@ -23,6 +23,9 @@ EXCEPTIONS: Final[dict[str, str]] = {
     r"ListOffsets v[7-9] .*'Timestamp': -3.*(Offset|Timestamp|LeaderEpoch): Kafka -?\d+, ours -?\d+": (
         "of batches with the same largest time Kafka finds the first one"
     ),
+    r"CreateTopics v\d .*'BrokerIds': \[\].*ErrorCode: Kafka \d+, ours 39": (
+        "a partition without replicas is refused at once"
+    ),
     r"IncrementalAlterConfigs v\d .*ErrorCode: Kafka -1, ours 40.*": (
         "an operation that a config does not have is no unknown error"
     ),

@@ -311,6 +311,21 @@ def test_what_is_no_batch_fails_the_whole_request(rig: Rig) -> None:
     assert all(part.error_message for part in produced(9, answer).responses[0].partition_responses)
 
 
+def test_what_is_no_batch_is_its_own_error_behind_a_transaction(rig: Rig) -> None:
+    """Kafka looks at no records behind the first batch of a transaction before it appends."""
+    rig.lead("t")
+    rig.core.metadata.state.add_topic("u", {0: [OURS]})
+    rig.core.metadata.publish()
+    wrong = altered(magic=3)
+    for first, last, errors in (
+        (TRANSACTIONAL, wrong, [0, ErrorCode.CORRUPT_MESSAGE]),
+        (wrong, TRANSACTIONAL, [ErrorCode.CORRUPT_MESSAGE] * 2),
+    ):
+        topics = [("t", [(0, first)]), ("u", [(0, last)])]
+        answer = rig.ask(produce_frame(9, topics, transactional_id="tx"))
+        assert [error for _, _, error, _ in outcomes(9, answer)] == errors
+
+
 def test_records_that_cannot_be_read_are_not_refused_one_by_one(rig: Rig) -> None:
     rig.lead(cleanup_compact=True)
     cut = PlainBatch(batch([b"a", b"b"])[61:-3], 2).encoded()
