@@ -10,9 +10,6 @@ _TEXT: Final = r"\.(Responses|Results)\[\d\]\.ErrorMessage: Kafka None, ours 'a 
 
 EXCEPTIONS: Final[dict[str, str]] = {
     rf"(DeleteTopics v6|CreatePartitions v\d) .*\n    {_TEXT}(; {_TEXT})*": "there is a message",
-    r"CreatePartitions v\d .*'Name': ''.*ErrorCode: Kafka -1, ours (3|37).*": (
-        "an empty name is the error of its own topic alone"
-    ),
     r"DeleteTopics v6 .*ErrorCode: Kafka 29, ours 100.*": "neither a name nor an id is an unknown id",
     r"Fetch v1[3-7] .*'SessionEpoch': [1-9].*ErrorCode: Kafka 3, ours 100[^:]*": (
         "the id of a deleted topic in a session is an unknown id"

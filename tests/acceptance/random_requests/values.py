@@ -335,8 +335,10 @@ _KEYS: Final = (
     "MemberId",
 )
 #: Arrays with one element at most. Some requests with several markers Kafka forgets. Topics to delete may be
-#: the same, once by name and once by id.
-_AT_MOST_ONE: Final = frozenset({("WriteTxnMarkers", "Markers"), ("DeleteTopics", "Topics")})
+#: the same, once by name and once by id. One empty name spoils Kafka's answer for all topics that shall grow.
+_AT_MOST_ONE: Final = frozenset(
+    {("CreatePartitions", "Topics"), ("DeleteTopics", "Topics"), ("WriteTxnMarkers", "Markers")}
+)
 #: The types of resources that have configs. All others are the same one for Kafka.
 _RESOURCES: Final = (2, 4)
 #: Of the brokers that a request assigns replicas to: the only one, mostly.
