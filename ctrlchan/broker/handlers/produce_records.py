@@ -55,7 +55,7 @@ def begins_as_batch(records: bytes) -> bool:
 
 
 def is_transactional(records: bytes) -> bool:
-    """Whether the first batch is of format 2 and part of a transaction."""
+    """Whether the first batch is whole, of format 2 and part of a transaction."""
     return bool(_attributes(records) & _TRANSACTIONAL)
 
 
@@ -68,16 +68,17 @@ def transactional_producer(records: bytes) -> BatchProducer | None:
 
 
 def has_unknown_codec(records: bytes) -> bool:
-    """Whether the first batch is of format 2 and compressed by a codec that does not exist."""
+    """Whether the first batch is whole, of format 2 and compressed by a codec that does not exist."""
     return _attributes(records) & _COMPRESSION > _ZSTD
 
 
 def _attributes(records: bytes) -> int:
-    """Return the attributes of the first batch, or 0 if it is not of format 2."""
+    """Return the attributes of the first batch, or 0 if it is not of format 2 or not whole."""
     if len(records) < _HEAD.size:
         return 0
-    _, _, _, magic, _, attributes = _HEAD.unpack_from(records)
-    return int(attributes) if magic == _FORMAT else 0
+    _, length, _, magic, _, attributes = _HEAD.unpack_from(records)
+    is_whole = length <= len(records) - _OFFSET_AND_LENGTH
+    return int(attributes) if magic == _FORMAT and is_whole else 0
 
 
 def error_of_records(records: bytes, version: int) -> int:

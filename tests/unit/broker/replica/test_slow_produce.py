@@ -326,6 +326,12 @@ def test_what_is_no_batch_is_its_own_error_behind_a_transaction(rig: Rig) -> Non
         assert [error for _, _, error, _ in outcomes(9, answer)] == errors
 
 
+def test_a_batch_that_is_not_whole_is_part_of_no_transaction(rig: Rig) -> None:
+    rig.lead()
+    answer = rig.ask(produce_frame(9, [("t", [(0, TRANSACTIONAL[:-1])])]))
+    assert outcomes(9, answer) == [("t", 0, ErrorCode.INVALID_RECORD, -1)]
+
+
 def test_records_that_cannot_be_read_are_not_refused_one_by_one(rig: Rig) -> None:
     rig.lead(cleanup_compact=True)
     cut = PlainBatch(batch([b"a", b"b"])[61:-3], 2).encoded()
