@@ -342,7 +342,8 @@ cdef int16_t read_log(
     if answer.diverging_epoch >= 0 and error == OFFSET_OUT_OF_RANGE and cached.fetch_offset >= records.start_offset:
         error = NONE
     if error == NONE and isolation == LAST_STABLE_OFFSET and answer.diverging_epoch < 0:
-        answer.has_aborted = True
+        # As Kafka's ReplicaManager.readFromLog, which drops the list with a first batch that is too large.
+        answer.has_aborted = records.size > 0 or limit == 0 or not records.is_cut
         if records.size > 0:
             error = <int16_t>log.find_aborted(cached.fetch_offset, records, &answer.aborted, &answer.aborted_count)
     return error

@@ -182,6 +182,19 @@ def test_transactions(broker: Broker, version: int) -> None:
         assert fetcher.fetch(Asked("orders", 0, 3), isolation=1).partitions["orders", 0].aborted == []
 
 
+def test_a_first_batch_that_is_too_large_has_no_aborted_transactions(broker: Broker) -> None:
+    """As with Kafka, where the list goes with the batch; a limit of 0 is no reason to read anything."""
+    broker.lead("orders", 1)
+    broker.lead("orders", 1, index=1)
+    none_aborted: list[tuple[int, int]] = []
+    for max_bytes, aborted in [(1, None), (0, none_aborted), (1 << 20, none_aborted)]:
+        with Fetcher(broker.server, 11) as fetcher:
+            answer = fetcher.fetch(Asked("orders"), Asked("orders", 1, 0, max_bytes), isolation=1)
+        assert answer.partitions["orders", 0].aborted == none_aborted
+        second = answer.partitions["orders", 1]
+        assert (second.aborted, bool(second.records)) == (aborted, max_bytes > 1)
+
+
 def test_aborted_transactions_of_several_segments(broker: Broker) -> None:
     partition = broker.lead("orders", config=LogConfig(segment_bytes=400, segment_index_bytes=400))
     for sequence in range(20):
