@@ -9,8 +9,8 @@ Streams. They start brokers inside the JVM of the test. Here classes of ours sta
 class path, and the tests stay as they are:
 
 - ``harness/scala/KafkaServer.scala``: Kafka's broker in ZooKeeper mode. Each is a ``ctrlchan broker
-  --config`` with the settings of the test. The first one of a ZooKeeper starts a ``ctrlchan controller``
-  for it. The ZooKeeper is a real one, in the JVM of the test, so ``zkClient`` and ``adminZkClient`` of the
+  --config`` with the settings of the test, and takes part in elections of the controller, as Kafka's. The
+  ZooKeeper is a real one, in the JVM of the test, so ``zkClient`` and ``adminZkClient`` of the
   tests are real, too. What a test reads of a broker's inside (who leads, topic ids, active producers) is
   answered from what the broker answers to clients, and its metrics (``BrokerMetrics.scala``) from what it
   serves on its metrics port; which quota holds for whom (``BrokerQuotas.scala``), Kafka's own quota
@@ -26,7 +26,7 @@ class path, and the tests stay as they are:
   ``principals.py``). ``authorizers.py`` has what stands in place of authorizers that tests have written. The
   users of a callback handler that checks passwords are those of a login module.
 - ``openssl.cnf``: lets OpenSSL take the tests' certificates, which are signed with SHA-1.
-- ``fork_server.py``: the parent of all brokers and controllers. It has imported everything before it forks.
+- ``fork_server.py``: the parent of all brokers. It has imported everything before it forks.
 
 ``build.py`` fetches the jars and compiles the harness, ``runs.py`` runs a class in a JVM of its own,
 ``table.py`` prints what came out: methods run and passed of each class. A method has one outcome: the worst

@@ -40,6 +40,7 @@ _MODULES: Final = (
     "ctrlchan.controller.status.metrics",
     "ctrlchan.controller.status.recent",
     "ctrlchan.journal",
+    "ctrlchan.launch.controlling",
     "ctrlchan.launch.registration",
     "ctrlchan.launch.runner",
 )

@@ -3,10 +3,9 @@ package kafka.server
 import ctrlchan.{ForkedProcess, Principals}
 import java.io.{File, FileOutputStream, IOException}
 import java.net.{InetAddress, ServerSocket}
-import java.nio.file.Files
 import java.time.Duration
 import java.util.{Collections, Properties}
-import java.util.concurrent.{CompletableFuture, ConcurrentHashMap, TimeUnit}
+import java.util.concurrent.{CompletableFuture, TimeUnit}
 import scala.jdk.CollectionConverters._
 import scala.reflect.ClassTag
 import com.fasterxml.jackson.databind.ObjectMapper
@@ -89,8 +88,8 @@ object KafkaServer {
 /**
  * A `ctrlchan broker --config FILE` in place of Kafka's broker: this class stands before Kafka's on the class path.
  *
- * `startup` writes the test's configuration to FILE. The first broker of a ZooKeeper starts a `ctrlchan controller`
- * for it, the last one ends it. What tests read of a broker's inside is answered from what the broker answers to
+ * `startup` writes the test's configuration to FILE. As in Kafka each broker takes part in elections of the
+ * controller. What tests read of a broker's inside is answered from what the broker answers to
  * clients, or from its files; the rest throws UnsupportedOperationException("inside of a broker: ...").
  */
 class KafkaServer(
@@ -129,11 +128,10 @@ class KafkaServer(
     val properties = settings()
     val out = new FileOutputStream(file)
     try properties.store(out, null) finally out.close()
-    Controllers.use(config.zkConnect, file)
     metricsPort = freePort()
-    val command = List("-v", "broker", "--config", file.getPath, "--no-controller", "--json", "--metrics-port", metricsPort.toString)
+    val command = List("-v", "broker", "--config", file.getPath, "--json", "--metrics-port", metricsPort.toString)
     val started = ForkedProcess.start(command.asJava, file.toPath.resolveSibling(file.getName + ".log"))
-    val line = try started.firstLine() catch { case e: Throwable => Controllers.release(config.zkConnect); throw e }
+    val line = started.firstLine()
     ports = new ObjectMapper().readTree(line).path("listeners").asScala.map(_.asText.split("://")).map { words =>
       words(0) -> words(1).substring(words(1).lastIndexOf(':') + 1).toInt
     }.toMap
@@ -175,7 +173,6 @@ class KafkaServer(
       openQuotas.foreach(_.close())
       openQuotas = None
       BrokerMetrics.remove(samples)
-      Controllers.release(config.zkConnect)
     }
   }
 
@@ -295,7 +292,7 @@ class KafkaServer(
       }
       val listener = config.interBrokerListenerName.value
       val protocol = config.interBrokerSecurityProtocol.id
-      val brokers = answer.brokers.asScala.filter(_.nodeId != Controllers.ID).map { broker =>
+      val brokers = answer.brokers.asScala.map { broker =>
         val endpoint = new UpdateMetadataEndpoint().setHost(broker.host).setPort(broker.port).setListener(listener)
           .setSecurityProtocol(protocol)
         new UpdateMetadataBroker().setId(broker.nodeId).setRack(broker.rack)
@@ -340,9 +337,8 @@ class KafkaServer(
       case ("inSyncReplicaIds", _) => state.isr.asScala.map(_.toInt).toSet
     }
 
-  /** Requests for the controller go to broker 0: every broker forwards them. */
   lazy val kafkaController: KafkaController = Inside.of[KafkaController] {
-    case ("isActive", _) => Boolean.box(config.brokerId == 0)
+    case ("isActive", _) => Boolean.box(zkClient.getControllerId.contains(config.brokerId))
     case ("controllerContext", _) =>
       val context = new ControllerContext
       val topics = zkClient.getAllTopicsInCluster()
@@ -552,42 +548,5 @@ object Inside {
         else answers.applyOrElse((name, call.getArguments.toSeq), (_: (String, Seq[Any])) => no(s"${kind.getSimpleName}.$name"))
       }
     })
-  }
-}
-
-/** The controllers, one for each ZooKeeper that has brokers. */
-object Controllers {
-  /** No broker of a test has this id. */
-  val ID = 1000
-
-  private val END = Duration.ofSeconds(30)
-
-  private class Running(val process: ForkedProcess) { var brokers = 0 }
-  private val running = new ConcurrentHashMap[String, Running]
-  // Clients may know a controller that has ended with its brokers: the next one has its address.
-  private val addresses = new ConcurrentHashMap[String, String]
-
-  def use(zookeeper: String, properties: File): Unit = running.compute(zookeeper, (_, before) => {
-    val controller = if (before == null) new Running(start(zookeeper, properties)) else before
-    controller.brokers += 1
-    controller
-  })
-
-  def release(zookeeper: String): Unit = running.computeIfPresent(zookeeper, (_, controller) => {
-    controller.brokers -= 1
-    if (controller.brokers > 0) controller else { controller.process.stop(END); null }
-  })
-
-  private def start(zookeeper: String, properties: File): ForkedProcess = {
-    val log = properties.toPath.resolveSibling(properties.getName + ".controller.log")
-    // Its own copy: the broker's file changes when it starts again.
-    val copy = Files.copy(properties.toPath, properties.toPath.resolveSibling(properties.getName + ".controller"),
-      java.nio.file.StandardCopyOption.REPLACE_EXISTING)
-    val process = ForkedProcess.start(List(
-      "-v", "controller", "--zookeeper", zookeeper, "--config", copy.toString, "--id", ID.toString,
-      "--listen", addresses.getOrDefault(zookeeper, "localhost:0")).asJava, log)
-    val line = process.firstLine()
-    addresses.put(zookeeper, line.substring(line.lastIndexOf('/') + 1))
-    process
   }
 }
