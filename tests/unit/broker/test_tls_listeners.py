@@ -243,7 +243,9 @@ def test_a_broker_whose_certificate_others_would_not_trust_does_not_start(tmp_pa
 
 def test_the_listener_of_the_brokers_of_a_cluster_is_in_plaintext(folder: Path) -> None:
     configs = settings(folder) | {"listener.security.protocol.map": "SECURE:SSL"}
-    with pytest.raises(ConfigError, match=r"listener SECURE: .* not with SSL; more_listeners may have it"):
+    with pytest.raises(
+        ConfigError, match=r"listener SECURE: .* not with SSL; others of more_listeners may have it"
+    ):
         EmbeddedCluster(1, listener="SECURE", host="localhost", configs=configs)
 
 
