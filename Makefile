@@ -30,7 +30,7 @@ WITHOUT_EXTENSIONS := $(patsubst %,tests/unit/broker/coordinator/test_%.py,joini
 SANITIZED := tests/unit/codec $(patsubst %,tests/unit/channel/test_%.py,entries fast_path connection_protocol shared_memory) \
   $(patsubst %,tests/conformance/test_%.py,fuzz golden malformed) tests/unit/zookeeper/test_state_decoder.py \
   tests/unit/broker/log tests/unit/server tests/simulation/test_day.py tests/unit/broker/replica \
-  $(patsubst %,tests/unit/broker/quota/test_%.py,client_quotas quota_changes entities) \
+  $(patsubst %,tests/unit/broker/quota/test_%.py,client_quotas quota_callback quota_changes entities) \
   $(patsubst %,tests/unit/broker/%.py,groups/test_messages test_metadata_messages test_bad_input)
 
 help:  ## this list
@@ -128,13 +128,14 @@ coverage: $(ALL_TESTS)  ## count in a copy which lines of the Cython sources the
 # In a copy of the sources, as for `make debug`. Java and other children must not have the sanitizers' libraries; objects
 # must not come from Python's arenas. libssl is the system's, found with dlopen: what OpenSSL allocates is checked, its own
 # code is not. Leaks are not reported: the interpreter frees its modules and static objects at no exit, nor does OpenSSL.
-# Tests compare memory and descriptors with those before (tests/unit/server/test_hostile_peers.py).
+# Tests compare memory and descriptors with those before (tests/unit/server/test_hostile_peers.py): so no more than 16 MB of
+# what was freed are kept back.
 sanitize: $(RUN) $(VENV)/.check  ## build the extensions with gcc's sanitizers; run tests of codec, channel, server with TLS and SASL, logs
 	@echo "compiling the extensions with sanitizers (ten minutes of processor time, once)"
 	$(call build_copy,sanitize,CTRLCHAN_SANITIZE)
 	cd build/sanitize && PYTHONPATH="$$PWD" \
 	  LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" PYTHONMALLOC=malloc \
-	  ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1 \
+	  ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=16 UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1 \
 	  $(CURDIR)/$(BIN)/python -m pytest --capture=sys $(SANITIZED)
 
 clean:  ## remove build results (not the virtual environment)
