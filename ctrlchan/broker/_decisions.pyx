@@ -136,7 +136,7 @@ cdef class Decisions:
         while one != NULL:
             if (
                 one.hash == hash and one.identity == identity and one.subject == subject and one.size == size
-                and memcmp(name_of(one), name, size) == 0
+                and (size == 0 or memcmp(name_of(one), name, size) == 0)
             ):
                 return one.bits
             one = one.next
@@ -160,7 +160,7 @@ cdef class Decisions:
         while one != NULL:
             if (
                 one.hash == hash and one.identity == identity and one.subject == subject and one.size == size
-                and memcmp(name_of(one), name, size) == 0
+                and (size == 0 or memcmp(name_of(one), name, size) == 0)
             ):
                 one.bits |= <uint8_t>bits
                 return True
@@ -183,7 +183,8 @@ cdef class Decisions:
             return False
         one.hash, one.identity, one.size = hash, identity, <int32_t>size
         one.subject, one.bits = <uint8_t>subject, <uint8_t>bits
-        memcpy(name_of(one), name, size)
+        if size:
+            memcpy(name_of(one), name, size)
         one.next = self.buckets[hash & <uint32_t>(self.bucket_count - 1)]
         self.buckets[hash & <uint32_t>(self.bucket_count - 1)] = one
         self.count = self.count + 1
