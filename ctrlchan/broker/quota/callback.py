@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import math
 import os
 import select
 import threading
@@ -46,6 +48,8 @@ _Entity: TypeAlias = tuple[str | None, str | None]
 _INTERVAL: Final = 0.1
 #: Seconds until a class that has raised an exception is asked again.
 _PAUSE: Final = 1.0
+#: Seconds that a call of the class may go on after the end.
+_LAST_CALL: Final = 10.0
 _NO_TAGS: Final[Tags] = MappingProxyType({})
 
 
@@ -156,6 +160,8 @@ class AskedQuotas:
         self._tags: dict[tuple[int, str], Tags] = {}
         #: What ``update_quota`` has got.
         self._values: dict[tuple[QuotaType, _Entity], float] = {}
+        #: Rises before all limits are asked for again: an answer of before is not kept.
+        self._round = 0
         self._lock = threading.Lock()
         self._wake_out, self._wake_in = os.pipe()
         os.set_blocking(self._wake_out, False)
@@ -172,7 +178,13 @@ class AskedQuotas:
         """End the thread, and close the class. No processor may run any more."""
         self._ended.set()
         os.write(self._wake_in, b"\0")
-        self._thread.join()
+        self._thread.join(_LAST_CALL)
+        if self._thread.is_alive():
+            # It has the pipe and the class.
+            logger.error(
+                "broker %d: the quota callback has not returned after %.0f s", self._broker_id, _LAST_CALL
+            )
+            return
         self._quotas.ask_python(self._assign, -1)
         os.close(self._wake_out)
         os.close(self._wake_in)
@@ -204,9 +216,9 @@ class AskedQuotas:
         changed = [(key, value) for key, value in values.items() if former.get(key) != value]
         removed = [key for key in former if key not in values]
         for (kind, entity), value in changed:
-            self._try(self._callback.update_quota, kind, *entity, value)
+            self._try("update_quota", self._callback.update_quota, kind, *entity, value)
         for kind, entity in removed:
-            self._try(self._callback.remove_quota, kind, *entity)
+            self._try("remove_quota", self._callback.remove_quota, kind, *entity)
         if changed or removed:
             self._ask_all()
 
@@ -226,12 +238,13 @@ class AskedQuotas:
 
     def _look_for_changes(self) -> None:
         # All kinds are asked, so that the class can take its flags back.
-        flags = [self._try(self._callback.is_reset_required, kind) for kind in QuotaType]
+        flags = [self._try("is_reset_required", self._callback.is_reset_required, kind) for kind in QuotaType]
         is_changed = any(flags)
         metadata = self._metadata()
         if metadata is not self._seen:
             self._seen = metadata
-            is_changed = bool(self._try(self._callback.update_cluster, metadata)) or is_changed
+            updated = self._try("update_cluster", self._callback.update_cluster, metadata)
+            is_changed = bool(updated) or is_changed
         if self._again is not None and time.monotonic() >= self._again:
             self._again = None
             is_changed = True
@@ -242,6 +255,7 @@ class AskedQuotas:
         """Ask for all limits again, and for the tags of each client with its next request."""
         known = {(kind, user) for kind, user, *_ in self._quotas.sensors_now()}
         with self._lock:
+            self._round += 1
             self._tags = {key: tags for key, tags in self._tags.items() if key in known}
             asked = list(self._tags.items())
         self._quotas.ask_again()
@@ -251,20 +265,35 @@ class AskedQuotas:
         """Ask the class for the sensor of a client, and for its limit."""
         kind = QuotaType(quota_type)
         principal, client = self._principals[user], client_id.decode(errors="replace")
-        tags = self._try(self._callback.tags, kind, principal, client)
-        if tags is None:
-            tags = _NO_TAGS
-        name = ",".join(f"{one}={value}" for one, value in sorted(tags.items()))
-        with self._lock:
-            self._tags[kind, name] = tags
-        self._quotas.assign(user, client_id, kind, name, self._limit(kind, tags))
+        begun = -1
+        while begun != self._round:
+            begun = self._round
+            tags = self._try("tags", self._tags_now, kind, principal, client)
+            if tags is None:
+                tags = _NO_TAGS
+            # Clients choose parts of it, and none may have the name of another one.
+            name = json.dumps(sorted(tags.items()))
+            with self._lock:
+                self._tags[kind, name] = tags
+            self._quotas.assign(user, client_id, kind, name, self._limit(kind, tags))
+
+    def _tags_now(self, kind: QuotaType, principal: Principal, client: str) -> Tags:
+        return {str(name): str(value) for name, value in self._callback.tags(kind, principal, client).items()}
 
     def _limit(self, kind: int, tags: Tags) -> float | None:
-        found = self._try(self._callback.limit, QuotaType(kind), tags)
-        return None if found is None else float(found)
+        return self._try("limit", self._limit_now, QuotaType(kind), tags)
 
-    def _try(self, call: Callable[..., _Result], *arguments: object) -> _Result | None:
-        """Call the class; return None after an exception, and ask for all again a second later."""
+    def _limit_now(self, kind: QuotaType, tags: Tags) -> float | None:
+        limit = self._callback.limit(kind, tags)
+        if limit is not None and math.isnan(limit):
+            raise ValueError(f"the limit of {dict(tags)} is no number")
+        return None if limit is None else float(limit)
+
+    def _try(self, what: str, call: Callable[..., _Result], *arguments: object) -> _Result | None:
+        """Call the class; return None after an exception, and ask for all again a second later.
+
+        ``what``: for the log.
+        """
         try:
             return call(*arguments)
         except Exception:
@@ -274,7 +303,7 @@ class AskedQuotas:
                 logger.exception(
                     "broker %d: the quota callback failed in %s: no limit for a second%s",
                     self._broker_id,
-                    getattr(call, "__name__", "a call"),
+                    what,
                     left_out,
                 )
             return None

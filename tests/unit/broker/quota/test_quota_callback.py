@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import chain, repeat
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,6 +23,7 @@ from ctrlchan.broker.handlers._produce import ProduceApi
 from ctrlchan.broker.log._log import Log
 from ctrlchan.broker.metadata.published_metadata import PublishedMetadata
 from ctrlchan.broker.metrics import quotas as metrics
+from ctrlchan.broker.quota import callback
 from ctrlchan.broker.quota._client_quotas import ClientQuotas, QuotaType
 from ctrlchan.broker.quota._replication_quota import ReplicationQuota
 from ctrlchan.broker.quota.callback import (
@@ -157,6 +160,73 @@ def test_after_an_exception_there_is_no_limit_for_a_moment(
     assert "the tenants' database is away" in caplog.text
     asked.tenants.fails = False
     wait_until(lambda: asked.produce("blue-1", 10_000) > 0, what="the class is asked again")
+
+
+@pytest.mark.parametrize(
+    ("method", "returned"), [("tags", ["tenant"]), ("tags", None), ("limit", "1"), ("limit", math.nan)]
+)
+def test_a_class_that_returns_what_it_must_not(
+    asked: Asked, caplog: pytest.LogCaptureFixture, method: str, returned: object
+) -> None:
+    """It is an error of the class, as an exception is: clients are served, and it is asked again."""
+    asked.tenants.limits = {"blue": 1.0}
+    right = getattr(asked.tenants, method)
+    setattr(asked.tenants, method, lambda *_: returned)
+    with caplog.at_level(logging.ERROR, "ctrlchan.broker"):
+        assert asked.produce("blue-1", 10_000) == 0
+    assert f"broker 1: the quota callback failed in {method}" in caplog.text
+    setattr(asked.tenants, method, right)
+    wait_until(lambda: asked.produce("blue-1", 10_000) > 0, what="the class is asked again")
+
+
+def test_no_client_gets_into_the_quota_of_another_one_by_its_name(
+    asked: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its id may look as if it had more tags."""
+    known = {"1": {"a": "1", "b": "x"}}
+    monkeypatch.setattr(asked.tenants, "tags", lambda *seen: known.get(seen[2], {"a": seen[2]}))
+    asked.produce("1", 1_000)
+    asked.produce("1,b=x", 10)
+    asked.produce('1"], ["b", "x', 10)
+    rates = [rate for kind, _, _, rate, _, _ in asked.quotas.sensors_now() if kind == QuotaType.PRODUCE]
+    assert sorted(map(round, rates)) == [1, 1, 100]
+
+
+def test_a_limit_that_changes_while_it_is_asked_for(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer of before the change is not kept."""
+    limits = chain([1.0], repeat(None))
+
+    def limit(*_: object) -> float | None:
+        found = next(limits)
+        if found is not None:
+            asked.tenants.is_changed = True
+            wait_until(lambda: not asked.tenants.is_changed, what="the thread has seen the change")
+            # Once more: then the first one was done.
+            asked.tenants.is_changed = True
+            wait_until(lambda: not asked.tenants.is_changed, what="the thread has asked for all")
+        return found
+
+    monkeypatch.setattr(asked.tenants, "limit", limit)
+    assert asked.produce("blue-1", 10_000) == 0
+    assert asked.produce("blue-1", 10_000) == 0
+
+
+def test_a_class_that_does_not_return_does_not_keep_the_broker(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(callback, "_LAST_CALL", 0.1)
+    asked, entered, released = Asked(), threading.Event(), threading.Event()
+
+    def hang(_: QuotaType) -> bool:
+        entered.set()
+        return not released.wait(60)
+
+    monkeypatch.setattr(asked.tenants, "is_reset_required", hang)
+    asked.asked.start()
+    assert entered.wait(60)
+    asked.asked.stop()
+    assert "the quota callback has not returned" in caplog.text
+    released.set()
 
 
 def test_tokens_of_mutations(asked: Asked) -> None:
