@@ -12,7 +12,7 @@ from typing import Final
 from ctrlchan.broker.coordinator._record_batches import encode_batch, read_plain_batches
 from ctrlchan.broker.coordinator.common.topic import StoredBatch
 from ctrlchan.broker.log import compression
-from ctrlchan.broker.log._batches import crc32c_of, read_header, read_key_values
+from ctrlchan.broker.log._batches import BatchHeader, crc32c_of, read_header, read_key_values
 from ctrlchan.broker.log.records import FORMAT_2, HEADER_BYTES, as_format_2, records_of
 from ctrlchan.errors import DecodeError, KafkaError
 
@@ -77,7 +77,7 @@ def read_batches(
         batch = data[position:end]
         position = end
         try:
-            stored = _stored(batch)
+            stored = _stored(header, batch)
         except DecodeError as error:
             if skip is None:
                 raise
@@ -86,8 +86,7 @@ def read_batches(
         yield header.base_offset + header.last_offset_delta + 1, stored
 
 
-def _stored(batch: bytes) -> StoredBatch:
-    header = read_header(batch)
+def _stored(header: BatchHeader, batch: bytes) -> StoredBatch:
     try:
         if header.magic < FORMAT_2:
             batch = as_format_2(batch)

@@ -48,10 +48,9 @@ cdef enum:
 # The most nanoseconds of each bucket but the last one
 cdef int64_t time_bounds[TIME_BUCKETS - 1]
 
+if len(BOUNDS_MS) != TIME_BUCKETS - 1:
+    raise ImportError(f"{len(BOUNDS_MS)} bounds of times, not {TIME_BUCKETS - 1}")
 for _place, _ms in enumerate(BOUNDS_MS):
-    # Not behind the end of the array, whatever its number is.
-    if len(BOUNDS_MS) != TIME_BUCKETS - 1:
-        raise ImportError(f"{len(BOUNDS_MS)} bounds of times, not {TIME_BUCKETS - 1}")
     time_bounds[_place] = round(_ms * 1000000)
 
 

@@ -51,14 +51,15 @@ def collect(server: BrokerServer) -> Iterator[Metric]:
         )
         for error, count in sorted(counters["errors"].items()):
             errors.add_metric((name, error), count)
+    counts = {name: sum(numbers) for name, (numbers, *_) in totals.items()}
     for name, (numbers, milliseconds, size, waits) in sorted(totals.items()):
-        number = sum(numbers)
+        number = counts[name]
         requests.add_metric((name,), number)
         times.add_metric((name,), _buckets(numbers), milliseconds)
         bytes_in.add_metric((name,), size)
         throttled.add_metric((name,), number, waits)
     yield from (requests, times, bytes_in, throttled, errors)
-    yield from _conversions(server, {name: sum(numbers) for name, (numbers, *_) in totals.items()})
+    yield from _conversions(server, counts)
 
 
 def _buckets(numbers: Sequence[int]) -> list[tuple[str, float]]:

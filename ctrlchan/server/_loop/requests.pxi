@@ -9,7 +9,8 @@
 # processor time of one. The thread that has taken a request has the turn until it comes back for the next one. One that
 # takes longer, as it waits for something, loses the turn: an idle thread watches it while requests wait.
 #
-# Work that answered requests have left is in the data plane's queue, and comes before the next request. There is one kind: whoever takes it does all.
+# Work that answered requests have left is in the data plane's queue, and comes before the next request. There is one kind:
+# whoever takes it does all.
 
 cdef enum:
     # How long a handler thread keeps the turn while requests wait
