@@ -29,18 +29,17 @@ class Samples(port: () => Option[Int]) {
   private val reads = ThreadLocal.withInitial[Reads](() => new Reads)
 
   /** Nothing older than the call, but for threads that read often; threads that wait for each other share. */
-  def now(): Seq[Sample] = {
-    val oldest = System.nanoTime - (if (readsOften()) OftenKeepFor else 0)
-    synchronized {
-      if (readAt - oldest < 0) newest() else read
-    }
-  }
+  def now(): Seq[Sample] = notBefore(System.nanoTime - (if (readsOften()) OftenKeepFor else 0))
 
-  /** Nothing older than the call. */
-  def newest(): Seq[Sample] = synchronized {
-    val begin = System.nanoTime
-    read = port().map(fetch).getOrElse(Nil)
-    readAt = begin
+  /** Nothing older than the call; threads that wait for each other share. */
+  def newest(): Seq[Sample] = notBefore(System.nanoTime)
+
+  private def notBefore(oldest: Long): Seq[Sample] = synchronized {
+    if (readAt - oldest < 0) {
+      val begin = System.nanoTime
+      read = port().map(fetch).getOrElse(Nil)
+      readAt = begin
+    }
     read
   }
 
