@@ -6,10 +6,8 @@ unchanged; their function that makes clients gets LOGIN, because it knows settin
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ import pytest
 
 import ctrlchan
 from ctrlchan import Acl
+from tests.acceptance.go_suites import fetch_module, run_go
 from tests.kafka.requirement import miss
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
@@ -51,29 +50,12 @@ def kgo() -> Path:
     if (folder / "kgo.test").exists():
         return folder
     try:
-        BUILD.mkdir(exist_ok=True)
-        downloaded = subprocess.run(
-            ["go", "mod", "download", "-json", f"github.com/twmb/franz-go@{VERSION}"],
-            capture_output=True,
-            check=True,
-            timeout=300,
-        )
-        source = json.loads(downloaded.stdout)["Dir"]
-        shutil.copytree(source, folder.parents[1], copy_function=shutil.copyfile, dirs_exist_ok=True)
-        # Go keeps its sources read-only.
-        for parent, _, _ in os.walk(folder.parents[1]):
-            os.chmod(parent, 0o755)
+        fetch_module(f"github.com/twmb/franz-go@{VERSION}", folder.parents[1])
         helpers = folder / "helpers_test.go"
         text = helpers.read_text()
         assert text.count(PLACE) == 1
         helpers.write_text(text.replace(PLACE, LOGIN + PLACE))
-        subprocess.run(
-            ["go", "test", "-c", "-o", "kgo.test", "."],
-            cwd=folder,
-            capture_output=True,
-            check=True,
-            timeout=1200,
-        )
+        run_go(folder, "test", "-c", "-o", "kgo.test", ".")
     except (OSError, subprocess.SubprocessError) as error:
         miss("franz-go's own suite", error)
     return folder

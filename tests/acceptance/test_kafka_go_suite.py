@@ -5,24 +5,19 @@ Its other tests are in plaintext and left out: other clients' suites try the sam
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.acceptance.go_suites import fetch_module, needs_network_namespaces, run_go
 from tests.kafka.requirement import miss
 
 pytestmark = [
     pytest.mark.timeout(1800),
-    pytest.mark.skipif(
-        os.geteuid() != 0 or shutil.which("ip") is None or shutil.which("unshare") is None,
-        reason="network namespaces need root, util-linux and iproute2",
-    ),
+    needs_network_namespaces,
 ]
 
 VERSION = "v0.4.51"
@@ -41,22 +36,10 @@ def compiled() -> Path:
     if all((folder / name).exists() for name in PACKAGES.values()):
         return folder
     try:
-        BUILD.mkdir(exist_ok=True)
-        downloaded = subprocess.run(
-            ["go", "mod", "download", "-json", f"github.com/segmentio/kafka-go@{VERSION}"],
-            capture_output=True,
-            check=True,
-            timeout=300,
-        )
-        source = json.loads(downloaded.stdout)["Dir"]
-        shutil.copytree(source, folder, copy_function=shutil.copyfile, dirs_exist_ok=True)
-        # Go keeps its sources read-only.
-        for parent, _, _ in os.walk(folder):
-            os.chmod(parent, 0o755)
+        fetch_module(f"github.com/segmentio/kafka-go@{VERSION}", folder)
         for package, name in PACKAGES.items():
             # Its go.mod names its version of Go in an old form, which is changed on the way.
-            command = ["go", "test", "-mod=mod", "-c", "-o", name, package]
-            subprocess.run(command, cwd=folder, capture_output=True, check=True, timeout=1200)
+            run_go(folder, "test", "-mod=mod", "-c", "-o", name, package)
     except (OSError, subprocess.SubprocessError) as error:
         miss("kafka-go's own suite", error)
     return folder

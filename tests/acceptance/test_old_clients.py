@@ -15,7 +15,7 @@ from typing import Final
 import pytest
 
 import ctrlchan
-from tests.acceptance.test_old_java_clients import Line, produce_today, read_today
+from tests.acceptance.test_old_java_clients import printed_by, produce_today, read_today
 from tests.kafka.jars import BUILD
 from tests.kafka.requirement import miss
 
@@ -104,15 +104,6 @@ def librdkafka() -> Path:
     return program
 
 
-def run(program: Path, *arguments: str) -> list[Line]:
-    """Run a program; return the records that it prints."""
-    ran = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=200, check=False)
-    assert ran.returncode == 0, ran.stdout[-1000:] + ran.stderr[-3000:]
-    return [
-        (offset, key, value) for offset, key, value in (line.split("\t") for line in ran.stdout.splitlines())
-    ]
-
-
 def share_a_topic(
     cluster: ctrlchan.EmbeddedCluster,
     program: Path,
@@ -124,7 +115,7 @@ def share_a_topic(
     bootstrap = cluster.bootstrap_servers
     cluster.create_topic(topic, partitions=1)
     for version in versions:
-        run(program, "produce", bootstrap, topic, version, str(COUNT), *codecs)
+        printed_by(str(program), "produce", bootstrap, topic, version, str(COUNT), *codecs)
     produce_today(bootstrap, topic, codecs)
     records = read_today(bootstrap, topic)
     written = [
@@ -135,7 +126,9 @@ def share_a_topic(
         read = [
             line
             for count in (COUNT, len(records) - COUNT)
-            for line in run(program, "consume", bootstrap, topic, version, str(count), f"{topic}-{version}")
+            for line in printed_by(
+                str(program), "consume", bootstrap, topic, version, str(count), f"{topic}-{version}"
+            )
         ]
         assert read == records, version
 

@@ -32,7 +32,12 @@ Line = tuple[str, str, str]
 def run(jars_folder: Path, program: str, *arguments: str) -> list[Line]:
     """Compile and run a program with jars; return what it prints."""
     check_java()
-    command = ["java", *SHORT_LIVED, "-cp", f"{jars_folder}{os.sep}*", str(SOURCES / program), *arguments]
+    classes = f"{jars_folder}{os.sep}*"
+    return printed_by("java", *SHORT_LIVED, "-cp", classes, str(SOURCES / program), *arguments)
+
+
+def printed_by(*command: str) -> list[Line]:
+    """Run a command; return the records that it prints."""
     ran = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
     assert ran.returncode == 0, ran.stdout[-1000:] + ran.stderr[-3000:]
     return [

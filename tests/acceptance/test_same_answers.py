@@ -22,21 +22,9 @@ from tests.acceptance.same_answers import (
     tokens,
     transacting,
 )
-from tests.acceptance.same_answers.both import Both, Script, both_brokers
+from tests.acceptance.same_answers.both import ONE_BROKER, Both, Script, both_brokers
 
 pytestmark = pytest.mark.long
-
-CONFIGS: Final = {
-    "log.retention.ms": "-1",
-    "group.initial.rebalance.delay.ms": "0",
-    "offsets.topic.num.partitions": "1",
-    "offsets.topic.replication.factor": "1",
-    "transaction.state.log.num.partitions": "1",
-    "transaction.state.log.replication.factor": "1",
-    "transaction.state.log.min.isr": "1",
-    "auto.create.topics.enable": "false",
-    "log.index.size.max.bytes": "1048576",
-}
 
 #: What is answered in another way: a pattern of the request's label and of all that differs, and the reason.
 EXCEPTIONS: Final = {
@@ -73,7 +61,7 @@ EXCEPTIONS: Final = {
 
 @pytest.fixture(scope="module")
 def both(kafka_jars_ready: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
-    with both_brokers(tmp_path_factory.mktemp("same-answers"), CONFIGS) as found:
+    with both_brokers(tmp_path_factory.mktemp("same-answers"), ONE_BROKER) as found:
         yield found
 
 

@@ -10,15 +10,14 @@ from collections.abc import Iterator
 import pytest
 
 from tests.acceptance.same_answers import authorizing, malformed, of_controllers
-from tests.acceptance.same_answers.both import OF_CONTROLLERS, Both, Script, both_brokers
-from tests.acceptance.test_same_answers import CONFIGS
+from tests.acceptance.same_answers.both import OF_CONTROLLERS, ONE_BROKER, Both, Script, both_brokers
 
 pytestmark = pytest.mark.long
 
 
 @pytest.fixture(scope="module")
 def both(kafka_jars_ready: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
-    configs = CONFIGS | authorizing.CONFIGS
+    configs = ONE_BROKER | authorizing.CONFIGS
     with both_brokers(tmp_path_factory.mktemp("same-answers"), configs, is_controller=False) as found:
         yield found
 

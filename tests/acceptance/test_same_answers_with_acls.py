@@ -12,8 +12,7 @@ from typing import Final
 import pytest
 
 from tests.acceptance.same_answers import authorizing
-from tests.acceptance.same_answers.both import Both, Script, both_brokers
-from tests.acceptance.test_same_answers import CONFIGS
+from tests.acceptance.same_answers.both import ONE_BROKER, Both, Script, both_brokers
 from tests.acceptance.test_same_answers import EXCEPTIONS as OF_ALL
 
 EXCEPTIONS: Final = OF_ALL | {
@@ -29,7 +28,7 @@ EXCEPTIONS: Final = OF_ALL | {
 
 @pytest.fixture(scope="module")
 def both(kafka_jars_ready: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
-    configs = CONFIGS | authorizing.CONFIGS
+    configs = ONE_BROKER | authorizing.CONFIGS
     with both_brokers(tmp_path_factory.mktemp("same-answers"), configs) as found:
         yield found
 

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.acceptance.same_answers import tokens
-from tests.acceptance.same_answers.both import Both, Script, both_brokers
-from tests.acceptance.test_same_answers import CONFIGS
+from tests.acceptance.same_answers.both import ONE_BROKER, Both, Script, both_brokers
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -16,7 +15,7 @@ pytestmark = pytest.mark.timeout(300)
 @pytest.fixture(scope="module")
 def both(kafka_jars_ready: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
     folder = tmp_path_factory.mktemp("same-token-answers")
-    with both_brokers(folder, {**CONFIGS, **tokens.CONFIGS}, tokens.ADMIN) as found:
+    with both_brokers(folder, {**ONE_BROKER, **tokens.CONFIGS}, tokens.ADMIN) as found:
         yield found
 
 

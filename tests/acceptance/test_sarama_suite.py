@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.acceptance.go_suites import fetch_module, needs_network_namespaces, run_go
 from tests.kafka.requirement import miss
 
 pytestmark = [
     pytest.mark.long,
     pytest.mark.timeout(1800),
-    pytest.mark.skipif(
-        os.geteuid() != 0 or shutil.which("ip") is None or shutil.which("unshare") is None,
-        reason="network namespaces need root, util-linux and iproute2",
-    ),
+    needs_network_namespaces,
 ]
 
 VERSION = "v1.43.3"
@@ -43,23 +39,9 @@ def programs() -> Path:
     if (folder / "sarama.test").exists() and (folder / "toxiproxy").exists():
         return folder
     try:
-        BUILD.mkdir(exist_ok=True)
-        downloaded = subprocess.run(
-            ["go", "mod", "download", "-json", f"github.com/IBM/sarama@{VERSION}"],
-            capture_output=True,
-            check=True,
-            timeout=300,
-        )
-        source = json.loads(downloaded.stdout)["Dir"]
-        shutil.copytree(source, folder, copy_function=shutil.copyfile, dirs_exist_ok=True)
-        # Go keeps its sources read-only.
-        for parent, _, _ in os.walk(folder):
-            os.chmod(parent, 0o755)
-        command = ["go", "test", "-tags", "functional", "-mod=mod", "-c", "-o", "sarama.test", "."]
-        subprocess.run(command, cwd=folder, capture_output=True, check=True, timeout=1200)
-        environment = os.environ | {"GOBIN": str(folder.resolve())}
-        command = ["go", "install", TOXIPROXY]
-        subprocess.run(command, env=environment, capture_output=True, check=True, timeout=1200)
+        fetch_module(f"github.com/IBM/sarama@{VERSION}", folder)
+        run_go(folder, "test", "-tags", "functional", "-mod=mod", "-c", "-o", "sarama.test", ".")
+        run_go(folder, "install", TOXIPROXY, environment=os.environ | {"GOBIN": str(folder.resolve())})
         (folder / "server").rename(folder / "toxiproxy")
     except (OSError, subprocess.SubprocessError) as error:
         miss("sarama's own suite", error)

@@ -183,6 +183,47 @@ BATCHES = st.lists(
 )  # fmt: skip
 
 
+class TwoLogs:
+    """The same log twice: our cleaner and Kafka's clean it, and must leave the same."""
+
+    def __init__(self, kafka: Kafka, config: LogConfig) -> None:
+        self._kafka = kafka
+        self._config = config
+        self._root = Path(tempfile.mkdtemp())
+        self.folders = self._root / "ours" / "orders-0", self._root / "kafka" / "orders-0"
+        self.writer = Writer(config)
+        self.now_ms = TODAY
+        self._clean_up_to = 0
+
+    def __enter__(self) -> TwoLogs:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        shutil.rmtree(self._root)
+
+    def append(self) -> None:
+        """Append what the writer has."""
+        for folder in self.folders:
+            self.writer.append_to(folder)
+        self.writer.written.clear()
+
+    def clean(self, later_ms: int) -> Cleaned | None:
+        """Clean both logs so much later; return how far they are clean, None if nothing was to be cleaned."""
+        self.now_ms += later_ms
+        cleaned = ours(self.folders[0], self._config, self._clean_up_to, self.now_ms)
+        assert cleaned == self._kafka.clean(self.folders[1], self._config, self._clean_up_to, self.now_ms)
+        assert contents(self.folders[0]) == contents(self.folders[1])
+        if cleaned is not None:
+            self._clean_up_to = cleaned.end
+        return cleaned
+
+    def check_damage(self) -> None:
+        """Assert that a dump finds no damage in our files."""
+        folder = self._root / "ours"
+        damage = [row for path in dump.files_of(folder) for row in dump.dump_file(path) if "damage" in row]
+        assert damage == []
+
+
 @pytest.mark.parametrize("config", [SMALL_SEGMENTS, LARGE_SEGMENTS], ids=["small", "compressed"])
 @settings(max_examples=20, deadline=None)
 @given(st.lists(st.tuples(BATCHES, st.sampled_from([0, 500, 1500])), min_size=1, max_size=3))
@@ -191,30 +232,15 @@ def test_our_segments_are_kafkas(
     config: LogConfig,
     rounds: list[tuple[list[tuple[str, int, list[tuple[bytes, bytes | None]], int]], int]],
 ) -> None:
-    root = Path(tempfile.mkdtemp())
-    folders = root / "ours" / "orders-0", root / "kafka" / "orders-0"
-    writer, now, clean_up_to = Writer(config), TODAY, 0
-    try:
+    with TwoLogs(kafka, config) as logs:
         for batches, later in rounds:
-            writer.add("plain", 1, [(b"a", b"1")], 0)
+            logs.writer.add("plain", 1, [(b"a", b"1")], 0)
             for batch in batches:
-                writer.add(*batch)
-            writer.end_transactions()
-            for folder in folders:
-                writer.append_to(folder)
-            writer.written.clear()
-            now += later
-            cleaned = ours(folders[0], config, clean_up_to, now)
-            assert cleaned == kafka.clean(folders[1], config, clean_up_to, now)
-            assert contents(folders[0]) == contents(folders[1])
-            assert cleaned is not None
-            clean_up_to = cleaned.end
-        damage = [
-            row for path in dump.files_of(root / "ours") for row in dump.dump_file(path) if "damage" in row
-        ]
-        assert damage == []
-    finally:
-        shutil.rmtree(root)
+                logs.writer.add(*batch)
+            logs.writer.end_transactions()
+            logs.append()
+            assert logs.clean(later) is not None
+        logs.check_damage()
 
 
 OLD_STEPS = st.lists(
@@ -232,33 +258,21 @@ def test_segments_of_old_formats_are_kafkas(
     rounds: list[tuple[list[tuple[str, int, list[tuple[bytes, bytes | None]], int]], int]],
 ) -> None:
     """Tombstones of formats 0 and 1 stay for a time after the last clean segment was written."""
-    root = Path(tempfile.mkdtemp())
-    folders = root / "ours" / "orders-0", root / "kafka" / "orders-0"
-    writer, now, clean_up_to = Writer(config), TODAY, 0
-    try:
+    with TwoLogs(kafka, config) as logs:
         for number, (batches, later) in enumerate(rounds):
             for batch in batches:
-                writer.add(*batch)
-            writer.add("old", number, [(b"a", b"1")], 0)
-            for folder in folders:
-                before = {path: path.stat().st_mtime_ns for path in folder.glob("*.log")}
-                writer.append_to(folder)
+                logs.writer.add(*batch)
+            logs.writer.add("old", number, [(b"a", b"1")], 0)
+            files = [path for folder in logs.folders for path in folder.glob("*.log")]
+            before = {path: path.stat().st_mtime_ns for path in files}
+            logs.append()
+            for folder in logs.folders:
                 for path in folder.glob("*.log"):
                     # The files are as old as the records, so that tombstones become old.
-                    mtime = before.get(path, now * 10**6)
+                    mtime = before.get(path, logs.now_ms * 10**6)
                     os.utime(path, ns=(mtime, mtime))
-            writer.written.clear()
-            now += later
-            cleaned = ours(folders[0], config, clean_up_to, now)
-            assert cleaned == kafka.clean(folders[1], config, clean_up_to, now)
-            assert contents(folders[0]) == contents(folders[1])
-            clean_up_to = clean_up_to if cleaned is None else cleaned.end
-        damage = [
-            row for path in dump.files_of(root / "ours") for row in dump.dump_file(path) if "damage" in row
-        ]
-        assert damage == []
-    finally:
-        shutil.rmtree(root)
+            logs.clean(later)
+        logs.check_damage()
 
 
 STEPS = st.lists(
@@ -276,29 +290,18 @@ def test_transactions_that_go_on_while_the_log_is_cleaned(
     kafka: Kafka, rounds: list[tuple[list[tuple[str, int, list[tuple[bytes, bytes | None]], int]], int]]
 ) -> None:
     """Open ones stop the cleaner; aborted data goes, markers later; the last batches of producers stay."""
-    root = Path(tempfile.mkdtemp())
-    folders = root / "ours" / "orders-0", root / "kafka" / "orders-0"
-    writer, now, clean_up_to = Writer(SMALL_SEGMENTS), TODAY, 0
-    try:
+    with TwoLogs(kafka, SMALL_SEGMENTS) as logs:
         for steps, later in [*rounds, ([], 1500), ([], 1500), ([], 1500)]:
             for step in steps:
-                writer.add(*step)
+                logs.writer.add(*step)
             if not steps:
                 # Everything may be cleaned now, and once more when markers and tombstones are old.
-                writer.end_transactions()
-            writer.add("plain", 1, [(b"a", b"1")], 0)
-            for folder in folders:
-                writer.append_to(folder)
-            writer.written.clear()
-            now += later
-            before = committed(folders[0])
-            cleaned = ours(folders[0], SMALL_SEGMENTS, clean_up_to, now)
-            assert cleaned == kafka.clean(folders[1], SMALL_SEGMENTS, clean_up_to, now)
-            assert contents(folders[0]) == contents(folders[1])
-            assert committed(folders[0]) == before
-            clean_up_to = clean_up_to if cleaned is None else cleaned.end
-    finally:
-        shutil.rmtree(root)
+                logs.writer.end_transactions()
+            logs.writer.add("plain", 1, [(b"a", b"1")], 0)
+            logs.append()
+            before = committed(logs.folders[0])
+            logs.clean(later)
+            assert committed(logs.folders[0]) == before
 
 
 def committed(folder: Path) -> dict[bytes | None, bytes | None]:

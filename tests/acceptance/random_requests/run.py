@@ -9,7 +9,7 @@ from typing import Final
 
 from tests.acceptance.random_requests.sides import Sides
 from tests.acceptance.random_requests.values import Requests
-from tests.acceptance.same_answers.both import Both
+from tests.acceptance.same_answers.both import ONE_BROKER, Both
 from tests.acceptance.same_answers.grouping import ready
 from tests.acceptance.same_answers.messages import Messages
 from tests.kafka.jars import kafka_jars
@@ -19,17 +19,8 @@ __all__ = ["CHUNK", "CONFIGS", "Outcome", "make_ready", "run"]
 #: Requests of one chunk.
 CHUNK: Final = 500
 
-CONFIGS: Final = {
-    "log.retention.ms": "-1",
-    "group.initial.rebalance.delay.ms": "0",
+CONFIGS: Final = ONE_BROKER | {
     "group.max.session.timeout.ms": "1800000",
-    "offsets.topic.num.partitions": "1",
-    "offsets.topic.replication.factor": "1",
-    "transaction.state.log.num.partitions": "1",
-    "transaction.state.log.replication.factor": "1",
-    "transaction.state.log.min.isr": "1",
-    "auto.create.topics.enable": "false",
-    "log.index.size.max.bytes": "1048576",
     # Records have old timestamps, so their producers would be forgotten when the brokers first look.
     "log.initial.task.delay.ms": "86400000",
     "producer.id.expiration.check.interval.ms": "86400000",

@@ -15,9 +15,22 @@ from tests.acceptance.same_answers.recorder import Broker, differences
 from tests.kafka.jars import kafka_jars
 from tests.kafka.rig import KafkaRig
 
-__all__ = ["OF_CONTROLLERS", "Both", "Script", "both_brokers"]
+__all__ = ["OF_CONTROLLERS", "ONE_BROKER", "Both", "Script", "both_brokers"]
 
 Script = Callable[[Broker], None]
+
+#: Settings of a broker that is alone.
+ONE_BROKER: Final = {
+    "log.retention.ms": "-1",
+    "group.initial.rebalance.delay.ms": "0",
+    "offsets.topic.num.partitions": "1",
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.num.partitions": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "auto.create.topics.enable": "false",
+    "log.index.size.max.bytes": "1048576",
+}
 
 #: What brokers ask the controller, which a broker of ours never is.
 OF_CONTROLLERS: Final = frozenset({"AllocateProducerIds", "AlterPartition", "ControlledShutdown"})
