@@ -107,9 +107,11 @@ cdef struct HotRequest:
     int32_t mute_ms
     # Set with DONE: a handler thread shall do the work that is left (``HandlerPool``), once the answer is sent.
     bint leaves_work
-    # For how long handlers have worked on the request in earlier calls, and processors have received and sent for the
-    # connection since its last request. Nanoseconds; 0 unless ``measure_time`` was called.
+    # When this call began, in monotonic nanoseconds, and for how long handlers have worked on the request in earlier calls.
+    int64_t began_ns
     int64_t spent_ns
+    # For how long processors have received and sent for the connection since its last request; 0 unless ``measure_time``
+    # was called.
     int64_t network_ns
 
 
@@ -163,7 +165,7 @@ cdef struct Network
 cdef void complete(Network* network, uint64_t token) noexcept nogil
 
 
-# Measure from now on for how long requests keep handlers and processors.
+# Measure from now on for how long requests keep processors with receiving and sending.
 cdef void measure_time(Network* network) noexcept nogil
 
 

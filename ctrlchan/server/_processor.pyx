@@ -30,13 +30,23 @@ from cpython.buffer cimport PyBuffer_FillInfo
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.ref cimport Py_INCREF, Py_XDECREF, PyObject
 from libc.errno cimport EAGAIN, ECONNABORTED, ECONNRESET, EINTR, EMFILE, ENOMEM, errno
-from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcmp, memcpy, memmove, memset
 
 cimport cython
 
-from ctrlchan._c.atomics cimport add_and_get, count, count_shared, counted, exchange_if, load_number, store_number
+from ctrlchan._c.atomics cimport (
+    add_and_get,
+    count,
+    count_shared,
+    counted,
+    exchange_if,
+    load_number,
+    load_pointer,
+    store_number,
+    store_pointer,
+)
 from ctrlchan._c.bytes cimport get_i16, get_i32, put_i32
 from ctrlchan._c.clock_functions cimport Clock, ClockFunctions, monotonic_ns_of
 # Of the operating system, also where a server has another clock: Python threads wait by it.
@@ -102,6 +112,7 @@ import os
 
 from ctrlchan._c.clock_functions import SYSTEM_CLOCK
 from ctrlchan.server.request_context import ANONYMOUS, RequestContext
+from ctrlchan.server.request_times import BOUNDS_MS, TIME_PARTS
 from ctrlchan.state import SecurityProtocol
 
 cdef extern from "server/_loop/poller.h" nogil:
@@ -150,6 +161,10 @@ cdef enum:
     SLOTS_PER_CHUNK = 64
     CHUNKS = 4096
     SLOT_BITS = 24
+    # Of the times of requests (request_times.py)
+    TIME_BUCKETS = 19
+    # Keys of Kafka's APIs are less.
+    API_KEYS = 96
     MAX_PROCESSORS = 256
     # Events that wait for the log.
     EVENTS = 64
@@ -216,6 +231,16 @@ cdef enum:
     CONTROL_PLANE
     PLANES
 
+cdef enum Part:
+    # Of the time of a request, as in ``TIME_PARTS``
+    QUEUE_TIME = 0
+    LOCAL_TIME
+    REMOTE_TIME
+    RESPONSE_QUEUE_TIME
+    SEND_TIME
+    TOTAL_TIME
+    PARTS
+
 cdef enum Phase:
     RUNNING = 0
     DRAINING
@@ -262,6 +287,30 @@ cdef struct Transport:
     bint (*has_more)(Connection*) noexcept nogil
     # Go on with the handshake. Only for connections in that state
     void (*shake_hands)(Connection*) noexcept nogil
+
+
+cdef struct RequestTimes:
+    # Of one API. All threads write them. ``numbers``: how many took how long; the first bucket has all others.
+    int64_t requests
+    int64_t sums_ns[PARTS]
+    int64_t numbers[PARTS][TIME_BUCKETS]
+
+
+cdef struct Answered:
+    # A request whose answer is on its way. ``ready_ns``: when the answer was complete; ``taken_ns``: when its processor,
+    # or the handler thread that sends it, had it.
+    int16_t key
+    int64_t arrived_ns
+    int64_t queue_ns
+    int64_t local_ns
+    int64_t ready_ns
+    int64_t taken_ns
+
+
+cdef struct UnsentAnswers:
+    int count
+    int capacity
+    Answered answers[1]
 
 
 cdef struct Connection:
@@ -323,7 +372,14 @@ cdef struct Connection:
     int64_t go_on_answer
     # Set by the handler, with the answer
     int32_t mute_ms
+    # The times of the request (_loop/request_times.pxi): its API key, -1: they do not count; how long it waited, -1: it waits;
+    # how long it was handled, without the handler thread that took it then and has not returned; answers that are not sent
+    int16_t key
+    int64_t queue_ns
     int64_t spent_ns
+    int64_t taken_ns
+    bint is_returned
+    UnsentAnswers* unsent
     int64_t network_ns
     # The timer ends a delay, and not a parked request.
     bint is_delayed
@@ -399,8 +455,9 @@ cdef struct Connection:
     bint has_result
     Result result
     Answer answer
-    # Bytes of the answer that its handler thread has sent itself
+    # Bytes of the answer that its handler thread has sent itself, and when it was ready
     int64_t answer_sent
+    int64_t ready_ns
     # The answer is activity of the connection.
     bint is_late
     int32_t answer_mute_ms
@@ -466,6 +523,12 @@ cdef struct Processor:
     bint is_joinable
     # A request of this turn leaves work to a handler thread.
     bint leaves_work
+    # When the hot handler has returned from its last call
+    int64_t ended_ns
+    # The connection whose last requests were answered and not sent, and these requests
+    Connection* answering
+    Answered answered[REQUESTS_PER_TURN]
+    int answered_count
 
     Mutex mutex
     # Guarded by the mutex.
@@ -634,12 +697,15 @@ cdef struct Network:
     # Of the ConnectionQuotas that the Python object keeps
     Quotas* quotas
     Events events
+    # By API key; NULL until there is a request. Each is made under the mutex of the events.
+    RequestTimes* times[API_KEYS]
 
 
 include "_loop/answers.pxi"
 include "_loop/shared.pxi"
 include "_loop/requests.pxi"
 include "_loop/memory_pool.pxi"
+include "_loop/request_times.pxi"
 include "_loop/sessions.pxi"
 include "_loop/handshakes.pxi"
 include "_loop/tls.pxi"

@@ -25,7 +25,6 @@ from ctrlchan.server.error_responses import error_response
 from ctrlchan.server.futures import then
 from ctrlchan.server.kio_messages import ClientMessages, KioError
 from ctrlchan.server.request_context import RequestContext
-from ctrlchan.server.request_times import bucket_of, no_times
 from ctrlchan.server.throttle_time import body_of
 
 __all__ = ["ApiCounters", "RequestHandler"]
@@ -51,8 +50,6 @@ class ApiCounters:
     bytes_out: int = 0
     seconds: float = 0.0
     throttled_ms: int = 0
-    #: How many in each bucket of ``request_times``
-    times: list[int] = field(default_factory=no_times)
     errors: Counter[str] = field(default_factory=Counter)
 
     def count(self, reply: Reply, bytes_in: int, bytes_out: int, seconds: float) -> None:
@@ -62,7 +59,6 @@ class ApiCounters:
         self.bytes_in += bytes_in
         self.bytes_out += bytes_out
         self.seconds += seconds
-        self.times[bucket_of(1000 * seconds)] += 1
         self.throttled_ms += reply.throttle_time_ms
         if reply.error_code:
             self.errors[ErrorCode.name_of(reply.error_code)] += 1

@@ -1,11 +1,11 @@
-"""Buckets of the times of requests: how many took how long, for percentiles (``RequestMetrics`` of Kafka)."""
+"""The times of requests: their parts, and buckets for percentiles. Source: ``RequestMetrics``."""
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
-__all__ = ["BOUNDS_MS", "bucket_of", "no_times"]
+__all__ = ["BOUNDS_MS", "TIME_PARTS", "PartTimes", "RequestTimes"]
 
 #: The most milliseconds of each bucket; one more bucket has all that took longer.
 BOUNDS_MS: Final = (
@@ -13,12 +13,26 @@ BOUNDS_MS: Final = (
     10_000.0, 30_000.0,
 )  # fmt: skip
 
+#: Kafka's names of the parts, in their order, and of the whole.
+TIME_PARTS: Final = (
+    "RequestQueueTimeMs",
+    "LocalTimeMs",
+    "RemoteTimeMs",
+    "ResponseQueueTimeMs",
+    "ResponseSendTimeMs",
+    "TotalTimeMs",
+)
 
-def bucket_of(milliseconds: float) -> int:
-    """Return the number of the bucket of a time."""
-    return bisect_left(BOUNDS_MS, milliseconds)
+
+class PartTimes(NamedTuple):
+    """How many requests were in each bucket, and the sum of their times."""
+
+    numbers: Sequence[int]
+    total_ns: int
 
 
-def no_times() -> list[int]:
-    """Return the counts of all buckets before the first request."""
-    return [0] * (len(BOUNDS_MS) + 1)
+class RequestTimes(NamedTuple):
+    """The times of the requests of one API whose answers are sent. ``parts``: as in ``TIME_PARTS``."""
+
+    requests: int
+    parts: tuple[PartTimes, ...]

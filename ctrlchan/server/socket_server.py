@@ -25,6 +25,7 @@ from ctrlchan.security.listener_security import ListenerSecurity
 from ctrlchan.server._connection_quotas import ConnectionQuotas
 from ctrlchan.server._processor import EventKind, HotHandler, NetworkThreads, TakenRequest
 from ctrlchan.server.request_context import Principal, RequestContext
+from ctrlchan.server.request_times import PartTimes, RequestTimes
 from ctrlchan.server.security.peer_names import PeerNames
 from ctrlchan.server.security.sasl_server import SaslListener, SaslServer
 from ctrlchan.server.store_watcher import StoreWatcher, Watched
@@ -425,6 +426,13 @@ class SocketServer:
     def memory(self) -> MemoryPool:
         """Return what is left of the memory of requests, and for how long there was none."""
         return MemoryPool(*self.threads.memory())
+
+    def request_times(self) -> dict[int, RequestTimes]:
+        """Return for each API key how long requests took whose answers are sent, if there were some."""
+        return {
+            key: RequestTimes(number, tuple(PartTimes(*part) for part in parts))
+            for key, (number, parts) in self.threads.request_times().items()
+        }
 
     def counters(self) -> tuple[list[ProcessorCounters], list[AcceptorCounters]]:
         """Return the counters of all processors (listener by listener) and of all acceptors."""

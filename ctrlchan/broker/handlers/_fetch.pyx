@@ -286,7 +286,7 @@ cdef int64_t most_bytes_of(
     FetchApi self, const Fetch* current, HotRequest* hot, const RequestHeader* header
 ) noexcept nogil:
     """Return how many bytes the quota of the client allows in one answer; followers have none."""
-    if not header.began_ns or current.request.replica_id >= 0:
+    if not header.has_quotas or current.request.replica_id >= 0:
         return INT32_MAX
     return self.quotas.most_fetched(hot.user, header.client_id, header.client_id_size)
 

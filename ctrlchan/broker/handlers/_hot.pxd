@@ -10,8 +10,6 @@ from ctrlchan.server._processor cimport Answer, HotHandler, HotRequest, Network,
 
 cdef enum:
     MOST_APIS = 8
-    # Of the times of requests (server/request_times.py)
-    TIME_BUCKETS = 19
 
 
 cdef struct RequestHeader:
@@ -26,10 +24,8 @@ cdef struct RequestHeader:
     const uint8_t* end
     # Of the request, for the response
     int32_t throttle_time_ms
-    # When this call began, in monotonic nanoseconds; 0: there are no quotas, and nothing is measured
-    int64_t began_ns
-    # When its client was charged; 0: not yet
-    int64_t charged_ns
+    # There are quotas: the client is charged.
+    bint has_quotas
 
 
 # As ``HotFunction``. ``context``: of the HotApi. QUEUE before anything was done: a handler thread of Python answers.
@@ -54,9 +50,8 @@ cdef struct Entry:
     int16_t flexible_from
     ApiFunction function
     void* context
-    # Of requests that were answered here. All processors write them. ``answered``: how many took how long
-    int64_t answered[TIME_BUCKETS]
-    int64_t total_ns
+    # Of requests that were answered here. All processors write them.
+    int64_t answered
     int64_t bytes_in
     int64_t throttled_ms
 

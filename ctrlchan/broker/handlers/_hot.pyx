@@ -36,30 +36,12 @@ from ctrlchan.server._processor cimport (
 from ctrlchan.server._cursor cimport Cursor, read_i16, read_i32, skip_tags, take
 
 from ctrlchan._c.clock_functions import SYSTEM_CLOCK
-from ctrlchan.server.request_times import BOUNDS_MS
 
 logger = logging.getLogger("ctrlchan.broker")
 
 cdef enum:
     # The int32 before each frame
     SIZE_BYTES = 4
-
-
-# The most nanoseconds of each bucket but the last one
-cdef int64_t time_bounds[TIME_BUCKETS - 1]
-
-if len(BOUNDS_MS) != TIME_BUCKETS - 1:
-    raise ImportError(f"{len(BOUNDS_MS)} bounds of times, not {TIME_BUCKETS - 1}")
-for _place, _ms in enumerate(BOUNDS_MS):
-    time_bounds[_place] = round(_ms * 1000000)
-
-
-cdef inline int time_bucket(int64_t took_ns) noexcept nogil:
-    """Return the number of the bucket of a time. Most requests are in the first ones."""
-    cdef int bucket = 0
-    while bucket < TIME_BUCKETS - 1 and took_ns > time_bounds[bucket]:
-        bucket += 1
-    return bucket
 
 
 cdef bint read_header(const Entry* entry, Cursor* c, RequestHeader* header) noexcept nogil:
@@ -82,11 +64,10 @@ cdef Result handle_request(void* context, HotRequest* request, Answer* answer) n
     cdef Cursor c
     cdef Result result
     cdef bint goes_on = True
-    cdef int64_t took_ns
     cdef int i
     c.at, c.end, c.failed, c.flexible = request.data, request.data + request.size, False, False
     header.key, header.version = read_i16(&c), read_i16(&c)
-    header.throttle_time_ms, header.began_ns, header.charged_ns = request.throttle_time_ms, 0, 0
+    header.throttle_time_ms, header.has_quotas = request.throttle_time_ms, False
     if c.failed:
         return QUEUE
     for i in range((<BrokerHandler>context).count):
@@ -101,14 +82,11 @@ cdef Result handle_request(void* context, HotRequest* request, Answer* answer) n
             if request.reason == DELAY_ENDED:
                 request.reason = ARRIVED
             if counted(&(<BrokerHandler>context).quotas.levels):
-                header.began_ns = begin_measuring(<BrokerHandler>context)
+                header.has_quotas = True
+                measure_transfers(<BrokerHandler>context)
             result = entry.function(entry.context, request, &header, answer)
-            if header.began_ns and (result == PARKED or result == QUEUE):
-                request.spent_ns += monotonic_ns_of((<BrokerHandler>context).time) - header.began_ns
             if result == DONE or result == NO_ANSWER:
-                took_ns = end_of(<BrokerHandler>context, &header) - request.arrived_ns
-                count_shared(&entry.answered[time_bucket(took_ns)], 1)
-                count_shared(&entry.total_ns, took_ns)
+                count_shared(&entry.answered, 1)
                 count_shared(&entry.bytes_in, request.size + SIZE_BYTES)
                 if header.throttle_time_ms > 0:
                     count_shared(&entry.throttled_ms, header.throttle_time_ms)
@@ -116,17 +94,11 @@ cdef Result handle_request(void* context, HotRequest* request, Answer* answer) n
     return QUEUE
 
 
-cdef inline int64_t end_of(BrokerHandler self, const RequestHeader* header) noexcept nogil:
-    """Return when the request was answered: each reading of the clock counts."""
-    return header.charged_ns if header.charged_ns else monotonic_ns_of(self.time)
-
-
-cdef int64_t begin_measuring(BrokerHandler self) noexcept nogil:
-    """Return the time now. The first call lets processors measure the time of requests: there are quotas."""
+cdef void measure_transfers(BrokerHandler self) noexcept nogil:
+    """Let processors measure the time of receiving and sending: there are quotas."""
     if not self.measures_time and self.network != NULL:
         self.measures_time = True
         measure_time(self.network)
-    return monotonic_ns_of(self.time)
 
 
 cdef bint charge(
@@ -134,12 +106,12 @@ cdef bint charge(
 ) noexcept nogil:
     cdef Charge charged
     cdef int32_t ms
-    if not header.began_ns:
+    if not header.has_quotas:
         return False
     charged.user, charged.client_id, charged.client_id_size = request.user, header.client_id, header.client_id_size
     charged.quota_type, charged.size, charged.is_exempt = quota_type, size, is_exempt
-    charged.now_ns = header.charged_ns = monotonic_ns_of(api.quotas.time)
-    charged.spent_ns = request.spent_ns + charged.now_ns - header.began_ns
+    charged.now_ns = monotonic_ns_of(api.quotas.time)
+    charged.spent_ns = request.spent_ns + charged.now_ns - request.began_ns
     charged.network_ns, request.network_ns = request.network_ns, 0
     ms = api.quotas.charge(&charged)
     request.mute_ms = ms
@@ -245,20 +217,13 @@ cdef class BrokerHandler(HotHandler):
         self.clock, self.time = clock, clock.functions
 
     def totals(self):
-        """Return for each API key: how many requests were answered here, their milliseconds, bytes and throttle times.
-
-        How many in each bucket of ``request_times``. The time of a request begins when its bytes have arrived, and ends
-        with its answer: it may have waited. The throttle times are in milliseconds.
-        """
-        cdef int i, k
+        """Return for each API key: how many requests were answered here, their bytes, and throttle times in milliseconds."""
+        cdef int i
         cdef Entry* entry
         cdef dict found = {}
         for i in range(self.count):
             entry = &self.entries[i]
-            milliseconds = counted(&entry.total_ns) / 1e6
-            found[entry.key] = (
-                [counted(&entry.answered[k]) for k in range(TIME_BUCKETS)], milliseconds, counted(&entry.bytes_in), counted(&entry.throttled_ms)
-            )
+            found[entry.key] = counted(&entry.answered), counted(&entry.bytes_in), counted(&entry.throttled_ms)
         return found
 
     @property

@@ -5,7 +5,7 @@ Source: ``RequestMetrics`` (Kafka 3.9).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
@@ -17,7 +17,7 @@ from prometheus_client.core import (
 )
 
 from ctrlchan.server.api_names import api_name
-from ctrlchan.server.request_times import BOUNDS_MS, no_times
+from ctrlchan.server.request_times import BOUNDS_MS, TIME_PARTS, PartTimes
 
 if TYPE_CHECKING:
     from ctrlchan.broker.server import BrokerServer
@@ -27,45 +27,63 @@ __all__ = ["collect"]
 _PREFIX: Final = "kafka_network_requestmetrics_"
 #: Keys of the APIs whose records may be converted.
 _CONVERTING: Final = (0, 1)
+_BOUNDS: Final = (*map(str, BOUNDS_MS), "+Inf")
+_NO_TIMES: Final = PartTimes([0] * len(_BOUNDS), 0)
+_TEXTS: Final = {
+    "RequestQueueTimeMs": "How long requests wait until they are handled",
+    "LocalTimeMs": "How long requests are handled",
+    "RemoteTimeMs": "How long requests wait for others, or for records",
+    "ResponseQueueTimeMs": "How long answers wait until they are sent",
+    "ResponseSendTimeMs": "From the first to the last byte of answers",
+    "TotalTimeMs": "From requests to the last byte of answers",
+}
 
 
 def collect(server: BrokerServer) -> Iterator[Metric]:
     """Yield the metrics as of now."""
     labels = ("request",)
     requests = CounterMetricFamily(f"{_PREFIX}requests", "Requests", labels=labels)
-    times = HistogramMetricFamily(f"{_PREFIX}totaltimems", "From request to answer, in ms", labels=labels)
     bytes_in = CounterMetricFamily(f"{_PREFIX}requestbytes", "Bytes of requests", labels=labels)
     errors = CounterMetricFamily(f"{_PREFIX}errors", "Whole answers by error", labels=(*labels, "error"))
     throttled = SummaryMetricFamily(
         f"{_PREFIX}throttletimems", "Throttle times of requests, in ms", labels=labels
     )
-    # Requests by their time, milliseconds, bytes, throttle times: of processors, and of handler threads.
+    # Number, bytes, throttle times: of processors, and of handler threads.
     totals = {api_name(key): own for key, own in server.hot.totals().items()}
     for name, counters in server.describe()["apis"].items():
-        numbers, milliseconds, size, waits = totals.get(name, (no_times(), 0.0, 0, 0))
+        number, size, waits = totals.get(name, (0, 0, 0))
         totals[name] = (
-            [one + own for one, own in zip(numbers, counters["times"], strict=True)],
-            milliseconds + counters["seconds"] * 1000,
+            number + counters["requests"],
             size + counters["bytes_in"],
             waits + counters["throttled_ms"],
         )
         for error, count in sorted(counters["errors"].items()):
             errors.add_metric((name, error), count)
-    counts = {name: sum(numbers) for name, (numbers, *_) in totals.items()}
-    for name, (numbers, milliseconds, size, waits) in sorted(totals.items()):
-        number = counts[name]
+    for name, (number, size, waits) in sorted(totals.items()):
         requests.add_metric((name,), number)
-        times.add_metric((name,), _buckets(numbers), milliseconds)
         bytes_in.add_metric((name,), size)
         throttled.add_metric((name,), number, waits)
-    yield from (requests, times, bytes_in, throttled, errors)
-    yield from _conversions(server, counts)
+    yield from (requests, bytes_in, throttled, errors)
+    yield from _times(server, totals)
+    yield from _conversions(server, {name: number for name, (number, *_) in totals.items()})
 
 
-def _buckets(numbers: Sequence[int]) -> list[tuple[str, float]]:
+def _times(server: BrokerServer, names: Iterable[str]) -> Iterator[Metric]:
+    """Yield the times of requests whose answers are sent, by part. ``names``: of the APIs."""
+    found = {api_name(key): times for key, times in server.server.request_times().items()}
+    for number, part in enumerate(TIME_PARTS):
+        family = HistogramMetricFamily(
+            f"{_PREFIX}{part.lower()}", f"{_TEXTS[part]}, in ms", labels=("request",)
+        )
+        for name in sorted(found.keys() | names):
+            times = found[name].parts[number] if name in found else _NO_TIMES
+            family.add_metric((name,), _buckets(times), times.total_ns / 1e6)
+        yield family
+
+
+def _buckets(times: PartTimes) -> list[tuple[str, float]]:
     """Return what Prometheus wants: how many requests took at most so long, for each bound."""
-    bounds = (*map(str, BOUNDS_MS), "+Inf")
-    return list(zip(bounds, accumulate(numbers), strict=True))
+    return list(zip(_BOUNDS, accumulate(times.numbers), strict=True))
 
 
 def _conversions(server: BrokerServer, requests: Mapping[str, int]) -> Iterator[Metric]:

@@ -182,6 +182,7 @@ cdef void close_connection(Connection* c) noexcept nogil:
     stop_timer(&p.wheel, &c.timer)
     stop_counting(c)
     stop_waiting(c)
+    forget_answers(c)
     if c.state == WAITING or c.state == MUTED or c.state == CLOSING or c.state == HANDSHAKING:
         c.state = IDLE
     elif c.state == QUEUED and drop_held(queue_of(c), c):
@@ -336,7 +337,7 @@ cdef void describe_request(Connection* c, Reason reason, HotRequest* request) no
     request.throttle_time_ms = request.mute_ms = 0
     request.kept_bytes = c.kept_bytes
     request.connection, request.leaves_work = c.number, False
-    request.spent_ns, request.network_ns = c.spent_ns, c.network_ns
+    request.began_ns, request.spent_ns, request.network_ns = 0, c.spent_ns, c.network_ns
 
 
 cdef void end_request(Connection* c) noexcept nogil:
@@ -381,9 +382,13 @@ cdef Result call_handler(Connection* c, Reason reason, int32_t* wait_ms) noexcep
     begin, range_count, range_bytes = c.out.size, c.out.range_count, c.out.range_bytes
     append_room(&c.out, SIZE_BYTES)
     describe_request(c, reason, &request)
+    request.began_ns = monotonic_ns_of(p.network.clock)
+    end_queue_time(c, request.began_ns)
     result = p.network.hot(p.network.hot_context, &request, &c.out)
+    p.ended_ns = monotonic_ns_of(p.network.clock)
+    c.spent_ns += p.ended_ns - request.began_ns
     c.request_state, c.kept_bytes = request.state, request.kept_bytes
-    c.mute_ms, c.spent_ns, c.network_ns = request.mute_ms, request.spent_ns, request.network_ns
+    c.mute_ms, c.network_ns = request.mute_ms, request.network_ns
     wait_ms[0] = request.wait_ms
     if request.leaves_work:
         p.leaves_work = True
@@ -418,10 +423,15 @@ cdef void handle(Connection* c, Reason reason) noexcept nogil:
     if c.state == WAITING:
         stop_timer(&p.wheel, &c.timer)
         c.state = IDLE
+    if result == DONE:
+        note_answer(c, p.ended_ns, p.ended_ns)
+    elif result == NO_ANSWER:
+        count_request(c, p.ended_ns, p.ended_ns)
     if result == DONE or result == NO_ANSWER:
         end_request(c)
         mute(c, c.mute_ms)
     elif result == QUEUE:
+        c.queue_ns = -1
         leave_to_python(c)
     else:
         end_connection(c)
@@ -461,11 +471,12 @@ cdef void advance(Connection* c) noexcept nogil:
             break
         left -= 1
         c.generation += 1
-        c.arrived_ns, c.spent_ns = p.now, 0
+        c.arrived_ns = p.now
         count(&p.counters.requests, 1)
         if c.session_end_ns and c.stage == OPEN and not session_goes_on(c):
             end_connection(c)
             return
+        begin_times(c)
         if c.stage == OPEN:
             handle(c, ARRIVED)
         else:
@@ -529,6 +540,7 @@ cdef bint flush(Connection* c) noexcept nogil:
                 c.holds_back = False
                 poller.hold_back(poller, c.fd, False)
             forget_sent(c)
+            count_sent(c)
             return True
         elif part.size == 0:
             if part.release != NULL:

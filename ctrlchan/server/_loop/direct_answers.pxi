@@ -43,10 +43,10 @@ cdef int64_t send_directly(Connection* c, const Answer* answer) noexcept nogil:
     return sent
 
 
-cdef bint answers_late(const Connection* c) noexcept nogil:
+cdef bint answers_late(const Connection* c, int64_t now) noexcept nogil:
     """Return whether an answer that is given now is activity of the connection that its processor must note."""
     cdef const Network* network = c.processor.network
-    return network.idle_ns >= 0 and monotonic_ns_of(network.clock) - c.arrived_ns > network.idle_ns // IDLE_PARTS
+    return network.idle_ns >= 0 and now - c.arrived_ns > network.idle_ns // IDLE_PARTS
 
 
 cdef bint wake_when_answered(Connection* c) noexcept nogil:

@@ -84,17 +84,26 @@ cdef void give_answer(Connection* c, Result result, Answer* answer, int32_t mute
     The answer is sent here if that can be. Its memory becomes the processor's. The next request waits for ``mute_ms``.
     """
     cdef Processor* p = c.processor
+    cdef int64_t now, ready_ns = monotonic_ns_of(p.network.clock)
+    end_local_time(c, ready_ns)
     cdef int64_t sent = send_directly(c, answer) if result == DONE else 0
-    cdef bint is_late = sent > 0 and answers_late(c)
+    cdef bint is_sent = sent > 0 and sent == answer.size
+    cdef bint is_late = False
+    if sent > 0 or result == NO_ANSWER:
+        now = monotonic_ns_of(p.network.clock) if sent > 0 else ready_ns
+        is_late = sent > 0 and answers_late(c, now)
+        if is_sent or result == NO_ANSWER:
+            count_request(c, ready_ns, now)
     if result != AGAIN:
         # Not by the processor, which may not hear of the answer for long. From the mailbox on the next request may be received.
         give_memory_back(c)
     lock(&p.mutex)
     c.has_result, c.result, c.answer_mute_ms, c.answer_sent, c.is_late = True, result, mute_ms, sent, is_late
+    c.ready_ns = ready_ns
     if answer != NULL:
         c.answer = answer[0]
     # Of an answer that is sent the processor hears with the next event of the connection.
-    cdef bint may_sleep = sent > 0 and sent == answer.size and mute_ms == 0 and not is_late and not c.wakes
+    cdef bint may_sleep = is_sent and mute_ms == 0 and not is_late and not c.wakes
     may_sleep = may_sleep and p.wanted_phase == RUNNING
     cdef bint wake = put_in_mailbox(c, may_sleep)
     unlock(&p.mutex)
@@ -158,6 +167,7 @@ cdef void open_mail(Connection* c) noexcept nogil:
 
 cdef void take_answer(Connection* c, Result result, Answer* answer, int64_t sent, int32_t mute_ms) noexcept nogil:
     """End the queued request of ``c`` as its handler has said, or go on with it."""
+    cdef Processor* p = c.processor
     if c.fd < 0:
         free_answer(answer)
         abandon_state(c)
@@ -173,6 +183,8 @@ cdef void take_answer(Connection* c, Result result, Answer* answer, int64_t sent
             advance(c)
         return
     abandon_state(c)
+    if result == DONE and not (sent > 0 and sent == answer.size):
+        note_answer(c, c.ready_ns, max(p.now, c.ready_ns))
     end_request(c)
     if result == REFUSE:
         refuse(c, answer)

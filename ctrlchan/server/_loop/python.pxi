@@ -103,6 +103,7 @@ cdef class TakenRequest:
         self._check()
         with nogil:
             give_memory_back(self.connection)
+            end_local_time(self.connection, monotonic_ns_of(self.threads.network.clock))
 
     cdef _give_if_any(self, parts, Result result):
         if parts:
@@ -273,6 +274,8 @@ cdef class NetworkThreads:
                 if network.listeners[i].tls != NULL:
                     openssl_functions().SSL_CTX_free(network.listeners[i].tls)
                 Py_XDECREF(network.listeners[i].python_tls)
+        for i in range(API_KEYS):
+            free(network.times[i])
         free(network.processors)
         free(network.acceptors)
         free(network.listeners)
@@ -434,6 +437,8 @@ cdef class NetworkThreads:
         while True:
             with nogil:
                 c = take_request(queue, wait_ns)
+                if c != NULL:
+                    begin_local_time(c)
             if c == NULL:
                 return None
             request = request_of(self, c)
@@ -494,6 +499,17 @@ cdef class NetworkThreads:
         cdef int64_t since = load_number(&pool.empty_since)
         cdef int64_t empty_ns = counted(&pool.empty_ns) + (monotonic_ns_of(self.network.clock) - since if since else 0)
         return pool.size, load_number(&pool.available), empty_ns
+
+    def request_times(self):
+        """Return for each API key the values of its ``RequestTimes``, if there was a request."""
+        cdef const RequestTimes* times
+        cdef int key
+        found = {}
+        for key in range(API_KEYS):
+            times = <const RequestTimes*>load_pointer(<const void**>&self.network.times[key])
+            if times != NULL:
+                found[key] = times_as_objects(times)
+        return found
 
     def counters(self):
         """Return the values of a ProcessorCounters for each processor, and of an AcceptorCounters for each acceptor."""

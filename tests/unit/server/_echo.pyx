@@ -7,6 +7,7 @@ answers. ``p`` and int32: parked for so many milliseconds; the answer is the rea
 ``m`` and int32: the rest is the answer, and the connection is muted for so many milliseconds.
 ``d`` and int32: delayed for so many milliseconds; the rest is handled then as a request.
 ``f`` and three int64: the range of the file (descriptor, position, size) between two copies of the letter.
+A byte 0 and another one before all this: an API key, by which the server counts the times of requests.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
@@ -73,9 +74,12 @@ cdef Result echo(void* context, HotRequest* request, Answer* answer) noexcept no
     cdef Echo* self = <Echo*>context
     cdef const uint8_t* data = request.data
     cdef int64_t size = request.size
-    cdef uint8_t kind = data[0] if size else <uint8_t>c'e'
+    cdef uint8_t kind
     cdef uint8_t reason
     cdef int64_t numbers[3]
+    if size > 2 and data[0] == 0:
+        data, size = data + 2, size - 2
+    kind = data[0] if size else <uint8_t>c'e'
     if kind == c'd' and size > 5:
         if request.reason == ARRIVED:
             memcpy(&request.wait_ms, data + 1, 4)

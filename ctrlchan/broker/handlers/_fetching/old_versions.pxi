@@ -57,7 +57,7 @@ cdef bint charge_old(
     cdef int64_t size = SIZE_FIELD_BYTES + (8 if header.version >= THROTTLE_TIMES else 4)
     cdef const Topic* topic = NULL
     cdef int32_t i
-    if not header.began_ns:
+    if not header.has_quotas:
         return False
     i = next_answer(reading, -1)
     while i >= 0:

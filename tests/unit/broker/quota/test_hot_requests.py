@@ -115,13 +115,13 @@ def test_throttle_times_are_counted_by_api(broker: Broker) -> None:
     with Client(broker.server) as client:
         client.frames(frame)
         assert milliseconds(produced(9, client.answer())) == 0
-        before = {key: throttled_ms for key, (_, _, _, throttled_ms) in broker.hot.totals().items()}
+        before = {key: throttled_ms for key, (_, _, throttled_ms) in broker.hot.totals().items()}
         assert before == {PRODUCE: 0, FETCH: 0}
         broker.limit(QuotaType.PRODUCE, body_size(frame, 9) / SECONDS / 1.05)
         client.frames(frame)
         waited = milliseconds(produced(9, client.answer()))
     assert waited > 0
-    after = {key: throttled_ms for key, (_, _, _, throttled_ms) in broker.hot.totals().items()}
+    after = {key: throttled_ms for key, (_, _, throttled_ms) in broker.hot.totals().items()}
     assert after == {PRODUCE: waited, FETCH: 0}
 
 

@@ -82,7 +82,7 @@ class EndServer:
     @property
     def ended_here(self) -> int:
         """The number of transactions that processors have ended."""
-        return sum(self._hot.totals()[26][0])
+        return self._hot.totals()[26][0]
 
     @property
     def state(self) -> str:
