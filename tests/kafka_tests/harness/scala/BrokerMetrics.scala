@@ -31,10 +31,8 @@ class Samples(port: () => Option[Int]) {
   /** Nothing older than the call, but for threads that read often; threads that wait for each other share. */
   def now(): Seq[Sample] = notBefore(System.nanoTime - (if (readsOften()) OftenKeepFor else 0))
 
-  /** Nothing older than the call; threads that wait for each other share. */
-  def newest(): Seq[Sample] = notBefore(System.nanoTime)
-
-  private def notBefore(oldest: Long): Seq[Sample] = synchronized {
+  /** Nothing older than a time of `System.nanoTime`. */
+  def notBefore(oldest: Long): Seq[Sample] = synchronized {
     if (readAt - oldest < 0) {
       val begin = System.nanoTime
       read = port().map(fetch).getOrElse(Nil)
@@ -100,9 +98,12 @@ class BrokerMetrics(
   private val Labels = Map("client_id" -> "client-id", "networkprocessor" -> "networkProcessor")
   private val RatesOfQuotas = Set("byte-rate", "request-time", "mutation-rate")
 
-  override def metrics(): java.util.Map[MetricName, KafkaMetric] = new java.util.HashMap(metricsOf(samples.now())) {
-    // What a thread that reads often does not find may have come since then.
-    override def get(name: Any): KafkaMetric = Option(super.get(name)).getOrElse(metricsOf(samples.newest()).get(name))
+  override def metrics(): java.util.Map[MetricName, KafkaMetric] = {
+    val asked = System.nanoTime
+    new java.util.HashMap(metricsOf(samples.now())) {
+      // A thread that reads often has got older values: what it does not find may have come since then.
+      override def get(name: Any): KafkaMetric = Option(super.get(name)).getOrElse(metricsOf(samples.notBefore(asked)).get(name))
+    }
   }
 
   private def metricsOf(read: Seq[Sample]): java.util.Map[MetricName, KafkaMetric] = {
