@@ -17,7 +17,7 @@ from time import monotonic
 from typing import Any, Final
 
 from ctrlchan.authorizer.acls import Operation
-from ctrlchan.broker.handlers.effects import when_seen
+from ctrlchan.broker.handlers.effects import TopicChanges, when_seen
 from ctrlchan.broker.handlers.forwarded_access import Split, creations, deletions, growths
 from ctrlchan.broker.handlers.mutation_quota import take_mutations
 from ctrlchan.broker.storing_core import StoringCore
@@ -50,8 +50,9 @@ _LOG: Final = logging.getLogger("ctrlchan.broker")
 #: Seconds that a request may take which has no timeout of its own.
 _TIMEOUT: Final = 30.0
 
-#: Takes a request and its response. Returns the condition that the broker's metadata must meet, or None.
-_Effect = Callable[[Any, Any], Callable[[MetadataLookups], bool] | None]
+#: Takes a request, its response, and what has happened to its topics since it was sent. Returns the condition
+#: that the broker's metadata must meet, or None.
+_Effect = Callable[[Any, Any, TopicChanges], Callable[[MetadataLookups], bool] | None]
 _SplitRequest = Callable[[StoringCore, ClientMessages, Access, Any], Split]
 
 
@@ -81,6 +82,10 @@ def _forwarded(
         # With a time limit of 0 or less a request is done, too; nobody waits for its effect.
         timeout = max(0.0, body.timeout.total_seconds()) if hasattr(body, "timeout") else _TIMEOUT
         deadline = monotonic() + timeout
+        changes = None
+        if effect is not None and timeout > 0:
+            names = (topic.name for topic in getattr(body, "topics", ()))
+            changes = TopicChanges(core, [name for name in names if name is not None])
 
         def forward(sent: bytes) -> Future[Answer]:
             assert core.controller is not None
@@ -98,8 +103,8 @@ def _forwarded(
         def answered(answer: Answer | None, checked: Answer | None = None) -> Reply | Future[Reply]:
             response = b"" if answer is None else answer.body
             expected = None
-            if effect is not None and answer is not None and deadline > monotonic():
-                expected = effect(body, decode_answer(message, request.version, response))
+            if effect is not None and changes is not None and answer is not None:
+                expected = effect(body, decode_answer(message, request.version, response), changes)
             ms = 0
             if mutations is not None:
                 response = mutations.response(
@@ -113,7 +118,7 @@ def _forwarded(
             if allowed is not None:
                 response = allowed.response(decode_answer(message, request.version, response))
             reply = Reply(response, throttle_time_ms=ms)
-            if expected is None:
+            if expected is None or deadline <= monotonic():
                 return reply
             return then(when_seen(core, expected, deadline - monotonic()), lambda _: reply)
 
@@ -139,8 +144,12 @@ def _forwarded(
         if mutations is not None and mutations.body is None:
             nothing: Future[None] = Future()
             nothing.set_result(None)
-            return _recovered(then(nothing, after_first), failed)
-        return _recovered(then(forward(sent), after_first), failed)
+            reply = _recovered(then(nothing, after_first), failed)
+        else:
+            reply = _recovered(then(forward(sent), after_first), failed)
+        if changes is not None:
+            reply.add_done_callback(lambda _: changes.close())
+        return reply
 
     return Api(
         key=key,
@@ -169,14 +178,16 @@ def _recovered(reply: Future[Reply], failed: Callable[[BaseException], Reply]) -
     return recovered
 
 
-def _created(body: Any, answer: Any) -> Callable[[MetadataLookups], bool] | None:
-    names = [one.name for one in answer.topics if one.error_code is KioError.none]
+def _created(body: Any, answer: Any, changes: TopicChanges) -> Callable[[MetadataLookups], bool] | None:
+    names = {one.name for one in answer.topics if one.error_code is KioError.none}
     if not names or getattr(body, "validate_only", False):
         return None
-    return lambda metadata: all(metadata.topic_row(name) is not None for name in names)
+    return lambda metadata: all(
+        metadata.topic_row(name) is not None for name in names - changes.shown - changes.deleted
+    )
 
 
-def _deleted(_body: Any, answer: Any) -> Callable[[MetadataLookups], bool] | None:
+def _deleted(_body: Any, answer: Any, _changes: TopicChanges) -> Callable[[MetadataLookups], bool] | None:
     # With its id: another topic may have the name by then.
     gone = [
         (one.name, None if (topic_id := getattr(one, "topic_id", None)) is None else topic_id.bytes)
@@ -194,7 +205,7 @@ def _deleted(_body: Any, answer: Any) -> Callable[[MetadataLookups], bool] | Non
     return is_gone if gone else None
 
 
-def _grown(body: Any, answer: Any) -> Callable[[MetadataLookups], bool] | None:
+def _grown(body: Any, answer: Any, changes: TopicChanges) -> Callable[[MetadataLookups], bool] | None:
     done = {one.name for one in answer.results if one.error_code is KioError.none}
     counts = {topic.name: topic.count for topic in body.topics if topic.name in done}
     if not counts or body.validate_only:
@@ -202,6 +213,8 @@ def _grown(body: Any, answer: Any) -> Callable[[MetadataLookups], bool] | None:
 
     def has_grown(metadata: MetadataLookups) -> bool:
         for name, count in counts.items():
+            if name in changes.deleted:
+                continue
             if metadata.row_of(name) is None:
                 return False
             rows = metadata.state.rows_of_topic(name)

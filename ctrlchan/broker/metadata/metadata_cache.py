@@ -47,8 +47,12 @@ class MetadataCache(MetadataLookups):
         self.first_updated = math.inf
         #: The finalized features of the cluster; None where they are not known. Replaced as a whole.
         self.features: FinalizedFeatures | None = None
+        #: The topics of which the last update has deleted partitions, also such as were unknown.
+        self.just_deleted: frozenset[str] = frozenset()
         #: Called after each update, under ``state.lock``, until they return True.
         self.after_update: list[Callable[[], bool]] = []
+        #: Called after each update, under ``state.lock``, before those. Whoever adds one discards it.
+        self.watchers: set[Callable[[], None]] = set()
 
     def address_of(self, listener: str, broker_id: int | None = None) -> tuple[str, int] | None:
         """Return the host and port of a live broker's listener, or None while they are not known.
@@ -73,6 +77,8 @@ class MetadataCache(MetadataLookups):
             self._apply(message, brokers)
             self.first_updated = min(self.first_updated, monotonic())
             self.publish()
+            for look in tuple(self.watchers):
+                look()
             if self.after_update:
                 self.after_update = [look for look in self.after_update if not look()]
 
@@ -83,6 +89,7 @@ class MetadataCache(MetadataLookups):
         state = self.state
         self._row_by_id = None
         ids = self._ids_after_deletions(message)
+        self.just_deleted = frozenset(name.decode(errors="replace") for name in ids)
         if message.version >= UPDATE_METADATA_TOPICS_SINCE:
             # A topic that is sent without an id loses the id that it had.
             without_id = np.flatnonzero(~message.topics.ids.any(axis=1))

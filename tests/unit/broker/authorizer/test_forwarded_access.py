@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
@@ -19,6 +19,7 @@ from ctrlchan.authorizer.interface import Requester
 from ctrlchan.broker.handlers.table import storing_apis
 from ctrlchan.launch.embedded import EmbeddedBroker
 from ctrlchan.peers.requests import Answer
+from ctrlchan.protocol import LEADER_DURING_DELETE
 from ctrlchan.server.kio_messages import ClientMessages
 from ctrlchan.server.request_handler import RequestHandler
 from ctrlchan.topic_names import ZERO_ID
@@ -37,11 +38,15 @@ class Controller:
 
     def __init__(self) -> None:
         self.asked: list[str | None] = []
+        #: Is called before an answer is given.
+        self.before_answer: Callable[[], object] = lambda: None
 
     def forward(self, api_key: int, version: int, *, body: bytes, **_: Any) -> Future[Answer]:
         request = entity_reader(load_request_schema(api_key, version))(body, 0)[0]
         done: Future[Answer] = Future()
-        done.set_result(Answer(version, self._answer(api_key, version, request)))
+        answer = self._answer(api_key, version, request)
+        self.before_answer()
+        done.set_result(Answer(version, answer))
         return done
 
     def _answer(self, api_key: int, version: int, request: Any) -> bytes:
@@ -128,10 +133,13 @@ def handler(broker: EmbeddedBroker, controller: Controller) -> RequestHandler[An
     return RequestHandler(core, APIS, core.lock, authorizer=Deciding.last)
 
 
-def ask(handler: RequestHandler[Any], api_key: int, version: int, **fields: Any) -> Any:
+def ask(
+    handler: RequestHandler[Any], api_key: int, version: int, *, seconds: float = 0, **fields: Any
+) -> Any:
     from ctrlchan.server.kio_entities import duration
 
-    answer = handler.serve(client_frame(api_key, version, timeout=duration(0), **fields), LOCAL_CLIENT)
+    frame = client_frame(api_key, version, timeout=duration(seconds), **fields)
+    answer = handler.serve(frame, LOCAL_CLIENT)
     if isinstance(answer, Future):
         answer = answer.result(20)
     schema: Any = load_response_schema(api_key, version)
@@ -243,3 +251,27 @@ def test_nothing_is_forwarded_where_all_is_denied(
         assert [one.error_code for one in body.topics] == [DENIED]
         assert ask(handler, GROW, 3, topics=(), validate_only=False).results == ()
     assert controller.asked == []
+
+
+@pytest.mark.parametrize("shown", [True, False], ids=["shown", "never-shown"])
+@pytest.mark.parametrize("grows", [True, False], ids=["growth", "creation"])
+def test_nobody_waits_for_a_topic_that_is_deleted_meanwhile(
+    broker: EmbeddedBroker, handler: RequestHandler[Any], controller: Controller, grows: bool, shown: bool
+) -> None:
+    """The controller may send both changes in one request: the broker never sees the topic then."""
+
+    def delete() -> None:
+        if shown:
+            send(broker, UPDATE_METADATA, Part("brief", 0, **ALONE))
+        send(broker, UPDATE_METADATA, Part("brief", 0, leader=LEADER_DURING_DELETE, **ALONE))
+
+    controller.before_answer = delete
+    with deciding(lambda *_: True):
+        if grows:
+            module = __import__("kio.schema.create_partitions.v3.request", fromlist=["CreatePartitionsTopic"])
+            topics = (module.CreatePartitionsTopic(name="brief", count=2, assignments=None),)
+            (answer,) = ask(handler, GROW, 3, seconds=3600, topics=topics, validate_only=False).results
+        else:
+            (answer,) = ask(handler, CREATE, 7, seconds=3600, **creation(7, "brief")).topics
+    assert answer.error_code is NONE
+    assert broker.inspect(lambda core: len(core.metadata.watchers)) == 0
