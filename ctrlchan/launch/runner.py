@@ -88,7 +88,7 @@ def _serve_metrics(stack: ExitStack, host: BrokerHost, port: int) -> None:
     from ctrlchan.broker.metrics.collector import BrokerMetrics
     from ctrlchan.broker.server import BrokerServer
 
-    registry = CollectorRegistry()
+    registry = CollectorRegistry(support_collectors_without_names=True)
     for service in host.services:
         if isinstance(service, BrokerServer):
             registry.register(BrokerMetrics(service))

@@ -87,7 +87,7 @@ class PageApplication:
         self._describe = describe
         self._brokers = brokers
         self._host = host
-        registry = CollectorRegistry()
+        registry = CollectorRegistry(support_collectors_without_names=True)
         registry.register(metrics)
         self._metrics = make_wsgi_app(registry)
         self._files = _files()

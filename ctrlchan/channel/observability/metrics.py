@@ -126,7 +126,7 @@ class ChannelMetrics(Collector):
 
     def serve(self, port: int = 0, host: str = "127.0.0.1") -> MetricsServer:
         """Serve these metrics alone at ``http://host:port/metrics``; port 0: a free one. Raises OSError."""
-        registry = CollectorRegistry()
+        registry = CollectorRegistry(support_collectors_without_names=True)
         registry.register(self)
         return MetricsServer(registry, port, host)
 

@@ -245,6 +245,16 @@ def test_a_broker_with_a_file_takes_part_in_elections(
         active = "\nkafka_controller_kafkacontroller_activecontrollercount 1.0\n"
         assert (active in metrics) == is_elected
         assert "\nkafka_server_sessionexpirelistener_sessionstate 1.0\n" in metrics
+        query = (
+            "name[]=kafka_server_kafkaserver_brokerstate&name[]=kafka_network_requestmetrics_requests_total"
+        )
+        with urlopen(f"http://127.0.0.1:{port}/metrics?{query}", timeout=20) as answer:
+            lines = answer.read().decode().splitlines()
+        named = {one.split("{")[0].split(" ")[0] for one in lines if not one.startswith("#")}
+        assert named == {
+            "kafka_server_kafkaserver_brokerstate",
+            "kafka_network_requestmetrics_requests_total",
+        }
         assert "\nkafka_server_sessionexpirelistener_zookeepersyncconnects_total 1.0\n" in metrics
         status, errors = ended(process, signal.SIGTERM)
     assert (status, errors) == (0, "")
