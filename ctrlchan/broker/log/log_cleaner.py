@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
-from typing import Final
+from typing import Final, NamedTuple
 
 from ctrlchan.broker.config.log_manager_settings import LogManagerSettings
 from ctrlchan.broker.log.checkpoints import CLEANER_CHECKPOINT
@@ -16,11 +16,26 @@ from ctrlchan.broker.log.directory import LogDirectory, Place
 from ctrlchan.broker.log.throttle import Throttle
 from ctrlchan.errors import KafkaError, LogDirectoryError
 
-__all__ = ["LogCleaner"]
+__all__ = ["CleanerStatus", "LogCleaner"]
 
 logger: Final = logging.getLogger(__name__)
 
 Replica = tuple[str, int]
+
+
+class CleanerStatus(NamedTuple):
+    """What the cleaner has done, for metrics (Kafka: gauges of LogCleaner and LogCleanerManager).
+
+    ``dirtiest``: the largest dirty ratio that the last run has seen. ``idle_ms``: since the last run began.
+    ``recopied``: the part of its bytes that the last cleaning has kept. ``seconds``: how long that one took.
+    ``damaged``: the logs that are not cleaned any more.
+    """
+
+    dirtiest: float
+    idle_ms: float
+    recopied: float
+    seconds: float
+    damaged: frozenset[Replica]
 
 
 class LogCleaner:
@@ -50,6 +65,10 @@ class LogCleaner:
         self._clean_up_to: dict[Replica, int] = {}
         self._running: set[Replica] = set()
         self._damaged: set[Replica] = set()
+        # For metrics.
+        self._dirtiest = 0.0
+        self._last_run = time.monotonic()
+        self._last_cleaning = 0.0, 0.0
 
     def load(self, directory: LogDirectory) -> None:
         """Take the cleaner's checkpoint of a directory that is being loaded."""
@@ -94,6 +113,13 @@ class LogCleaner:
             self._running.add(key)
             return True
 
+    def status(self) -> CleanerStatus:
+        """Return what the cleaner has done."""
+        with self._lock:
+            damaged = frozenset(self._damaged)
+        idle_ms = 1000 * (time.monotonic() - self._last_run)
+        return CleanerStatus(self._dirtiest, idle_ms, *self._last_cleaning, damaged)
+
     def is_cleaning(self, key: Replica) -> bool:
         """Return whether a log is being cleaned."""
         with self._lock:
@@ -106,6 +132,7 @@ class LogCleaner:
     def _choose(self) -> tuple[Replica, Place, Dirty] | None:
         """Return the log with the largest dirty ratio among those to be cleaned, and mark it as running."""
         now = time.time_ns() // 1_000_000
+        self._last_run, dirtiest = time.monotonic(), 0.0
         best: tuple[Replica, Place, Dirty] | None = None
         for key, place in self._places().items():
             log = place.log
@@ -115,24 +142,29 @@ class LogCleaner:
                 dirty = self._dirty(key, place, now)
             except KafkaError:
                 dirty = None  # closed meanwhile
+            if dirty is not None:
+                dirtiest = max(dirtiest, dirty.ratio)
+            dirty = dirty if dirty is not None and self._is_dirty_enough(place, dirty) else None
             if dirty is not None and (best is None or dirty.ratio > best[2].ratio):
                 if best is not None:
                     self._end(best[0])
                 best = key, place, dirty
             else:
                 self._end(key)
+        self._dirtiest = dirtiest
         return best
 
     def _dirty(self, key: Replica, place: Place, now_ms: int) -> Dirty | None:
-        """Return the part of a log that can be cleaned, or None if it is not worth a cleaning."""
+        """Return the part of a log that can be cleaned, or None."""
         truncated = place.log.take_lowest_truncation()
         if truncated is not None and key in self._clean_up_to:
             self._clean_up_to[key] = min(self._clean_up_to[key], truncated)
         dirty = dirty_part(place.log, self._clean_up_to.get(key), now_ms)
-        if dirty is None or dirty.cleanable_bytes == 0:
-            return None
-        is_enough = dirty.is_overdue or dirty.ratio > place.log.config.min_cleanable_dirty_ratio
-        return dirty if is_enough else None
+        return None if dirty is None or dirty.cleanable_bytes == 0 else dirty
+
+    def _is_dirty_enough(self, place: Place, dirty: Dirty) -> bool:
+        """Return whether a log is worth a cleaning."""
+        return dirty.is_overdue or dirty.ratio > place.log.config.min_cleanable_dirty_ratio
 
     def _clean(self, key: Replica, place: Place, dirty: Dirty) -> None:
         log, directory = place
@@ -160,10 +192,15 @@ class LogCleaner:
                 with self._lock:
                     self._damaged.add(key)
                 return
+            seconds = time.monotonic() - begun
             logger.info(
                 "Cleaned %s up to offset %d in %.1f s: %d of %d bytes are left",
-                log.folder, end, time.monotonic() - begun, log.size, before,
+                log.folder, end, seconds, log.size, before,
             )  # fmt: skip
+            kept = sum(
+                one.size for one in log.describe_segments() if one.base_offset < dirty.first_uncleanable
+            )
+            self._last_cleaning = kept * dirty.ratio / dirty.cleanable_bytes, seconds
             self._clean_up_to[key] = end
             self.write_checkpoint(directory)
 

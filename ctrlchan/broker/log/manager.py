@@ -32,7 +32,7 @@ from ctrlchan.broker.log._log import (
 from ctrlchan.broker.log.background import Scheduler
 from ctrlchan.broker.log.directory import LogDirectory, Place, read_identity
 from ctrlchan.broker.log.lock_file import RefusedError
-from ctrlchan.broker.log.log_cleaner import LogCleaner
+from ctrlchan.broker.log.log_cleaner import CleanerStatus, LogCleaner
 from ctrlchan.errors import ConfigError, ErrorCode, KafkaError, LogDirectoryError
 from ctrlchan.text import quoted
 from ctrlchan.topic_names import ZERO_ID, id_to_text, why_invalid
@@ -359,6 +359,10 @@ class LogManager:
     def offline_dirs(self) -> dict[Path, str]:
         """The log directories that have failed, and why."""
         return {one.path: one.failure for one in self._directories if one.failure is not None}
+
+    def cleaner_status(self) -> CleanerStatus:
+        """Return what the cleaner has done."""
+        return self._cleaner.status()
 
     def _online(self) -> list[LogDirectory]:
         return [directory for directory in self._directories if directory.failure is None]

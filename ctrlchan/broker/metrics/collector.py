@@ -13,7 +13,6 @@ from prometheus_client.registry import Collector
 
 from ctrlchan.broker.metrics import (
     application,
-    authentication,
     connections,
     control_plane,
     groups,
@@ -23,6 +22,7 @@ from ctrlchan.broker.metrics import (
     replicas,
     replication,
     requests,
+    selectors,
     threads,
     topics,
     transactions,
@@ -40,7 +40,7 @@ _AREAS: Final = (
     requests,
     threads,
     control_plane,
-    authentication,
+    selectors,
     connections,
     replicas,
     replication,

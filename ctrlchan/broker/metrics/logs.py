@@ -1,10 +1,11 @@
 """Metrics of logs and log directories.
 
-Source: ``UnifiedLog``, ``LogManager`` (Kafka 3.9).
+Source: ``UnifiedLog``, ``LogManager``, ``LogCleaner``, ``LogCleanerManager`` (Kafka 3.9).
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
@@ -45,3 +46,26 @@ def collect(server: BrokerServer) -> Iterator[Metric]:
     for path in sorted({*manager.online_dirs, *offline}):
         family.add_metric((str(path),), path in offline)
     yield family
+    yield from _cleaner(server)
+
+
+def _cleaner(server: BrokerServer) -> Iterator[Metric]:
+    """Yield what the cleaner has done. An operator looks at logs that are not cleaned any more."""
+    manager = server.core.logs
+    status = manager.cleaner_status()
+    damaged = Counter(str(log.folder.parent) for key, log in manager.logs().items() if key in status.damaged)
+    family = GaugeMetricFamily(
+        "kafka_log_logcleanermanager_uncleanable_partitions_count",
+        "Logs that are not cleaned any more",
+        labels=("logdirectory",),
+    )
+    for path in map(str, sorted(manager.online_dirs)):
+        family.add_metric((path,), damaged[path])
+    yield family
+    for name, text, value in (
+        ("logcleanermanager_max_dirty_percent", "Dirty part of the dirtiest log", 100 * status.dirtiest),
+        ("logcleanermanager_time_since_last_run_ms", "Since the last run of the cleaner", status.idle_ms),
+        ("logcleaner_cleaner_recopy_percent", "What the last cleaning has kept", 100 * status.recopied),
+        ("logcleaner_max_clean_time_secs", "How long the last cleaning took", status.seconds),
+    ):
+        yield gauge(f"kafka_log_{name}", text, value)

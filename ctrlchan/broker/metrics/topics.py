@@ -22,6 +22,13 @@ __all__ = ["collect"]
 _SERVER: Final = "kafka_server_"
 
 
+#: The counters of partitions: name and text of the metric.
+_OF_TOPICS: Final = (
+    ("messagesin", "Records appended"),
+    ("bytesin", "Bytes appended"),
+    ("failedproducerequests", "Appends that failed for another reason than their batch or their leader"),
+    ("bytesrejected", "Bytes of appends with a batch that is too large"),
+)
 #: APIs whose records may be converted: key, and part of the metric's name.
 _CONVERTING: Final = ((0, "produce"), (1, "fetch"))
 
@@ -30,12 +37,10 @@ def collect(server: BrokerServer) -> Iterator[Metric]:
     """Yield the metrics as of now."""
     topics: dict[str, list[int]] = {}
     for partition in server.core.partitions.partitions():
-        sums = topics.setdefault(partition.topic, [0, 0, 0])
+        sums = topics.setdefault(partition.topic, [0] * len(_OF_TOPICS))
         for place, value in enumerate(partition.counters):
             sums[place] += value
-    names = ("messagesin", "bytesin", "failedproducerequests")
-    texts = ("Records appended", "Bytes appended", "Appends that failed")
-    for place, (name, text) in enumerate(zip(names, texts, strict=True)):
+    for place, (name, text) in enumerate(_OF_TOPICS):
         family = CounterMetricFamily(f"{_SERVER}brokertopicmetrics_{name}", text, labels=("topic",))
         for topic, sums in sorted(topics.items()):
             family.add_metric((topic,), sums[place])

@@ -102,10 +102,11 @@ cdef struct PartitionState:
     int64_t future_start_offset
     # The partition has listeners to the low watermark
     bint tells_low_watermark
-    # Counters: appended records, their bytes, appends that failed
+    # Counters: appended records, their bytes, appends that failed, bytes of those whose batch is too large
     int64_t records_in
     int64_t bytes_in
     int64_t failed_appends
+    int64_t bytes_rejected
 
     # Guarded by the table's mutex
     int64_t pins
@@ -186,6 +187,10 @@ cdef void watch(
 # Remove a watcher, whether it was woken or not. The mutex must not be held.
 cdef void unwatch(Watcher* watcher) noexcept nogil
 
+# An append that fails with it tells nothing of the broker. Kafka answers no start offset.
+cdef bint is_expected(int16_t error) noexcept nogil
+# Count an append of so many bytes that was refused. Requires the mutex.
+cdef void count_refused(PartitionState* partition, int16_t error, int64_t size) noexcept nogil
 # Append checked batches if this broker leads. Takes the mutex. Changes ``data`` in place. ``guard``: of a verified
 # transaction, or NO_GUARD.
 cdef void append_to_leader(

@@ -12,13 +12,17 @@ from libc.string cimport memcmp, memcpy
 from ctrlchan._c.clock_functions cimport wall_ms_of
 from ctrlchan._c.clocks cimport NEVER
 from ctrlchan._c.error_codes cimport (
+    CORRUPT_MESSAGE,
     KAFKA_STORAGE_ERROR,
+    MESSAGE_TOO_LARGE,
     NONE,
     NOT_ENOUGH_REPLICAS,
     NOT_ENOUGH_REPLICAS_AFTER_APPEND,
     NOT_LEADER_OR_FOLLOWER,
+    RECORD_LIST_TOO_LARGE,
     UNKNOWN_LEADER_EPOCH,
     UNKNOWN_SERVER_ERROR,
+    UNKNOWN_TOPIC_OR_PARTITION,
 )
 from ctrlchan._c.locks cimport lock, require, signal, unlock
 from ctrlchan.broker.log._batches cimport COORDINATOR, MARKER_BYTES, Appended, Rules, check_batches, write_marker
@@ -448,9 +452,33 @@ cdef void append_locked(
         if result.error != KAFKA_STORAGE_ERROR:
             result.log_start_offset = (<Log>p.log).local.start_offset
     if result.error != NONE:
-        p.failed_appends += 1
+        count_refused(p, result.error, bytes_in)
         if result.error == NOT_ENOUGH_REPLICAS:
             result.log_start_offset = (<Log>p.log).local.start_offset
+
+
+cdef bint is_expected(int16_t error) noexcept nogil:
+    """Return whether an append that fails so tells nothing of the broker: Kafka does not count it, and answers no start offset.
+
+    Source: ``ReplicaManager.appendToLocalLog``.
+    """
+    return (
+        error == CORRUPT_MESSAGE
+        or error == UNKNOWN_TOPIC_OR_PARTITION
+        or error == NOT_LEADER_OR_FOLLOWER
+        or error == MESSAGE_TOO_LARGE
+        or error == RECORD_LIST_TOO_LARGE
+        or error == KAFKA_STORAGE_ERROR
+    )
+
+
+cdef void count_refused(PartitionState* p, int16_t error, int64_t size) noexcept nogil:
+    """Count an append that was refused. Requires the mutex."""
+    require(&p.mutex)
+    if error == MESSAGE_TOO_LARGE:
+        p.bytes_rejected += size
+    elif not is_expected(error):
+        p.failed_appends += 1
 
 
 cdef bint is_only_replica(PartitionState* p, int32_t leader_epoch) noexcept nogil:

@@ -15,15 +15,11 @@ from libc.string cimport memcpy, memset
 from ctrlchan._c.clock_functions cimport Clock, monotonic_ns_of
 from ctrlchan._c.clocks cimport NEVER
 from ctrlchan._c.error_codes cimport (
-    CORRUPT_MESSAGE,
     INVALID_TIMESTAMP,
     KAFKA_STORAGE_ERROR,
-    MESSAGE_TOO_LARGE,
     NONE,
     NOT_LEADER_OR_FOLLOWER,
-    RECORD_LIST_TOO_LARGE,
     REQUEST_TIMED_OUT,
-    UNKNOWN_TOPIC_OR_PARTITION,
 )
 from ctrlchan._c.locks cimport (
     PARTITION,
@@ -80,9 +76,11 @@ from ctrlchan.broker.replica._partition_state cimport (
     append_marker_to_leader,
     append_to_leader,
     confirm_producer,
+    count_refused,
     error_of_leader,
     has_topic_id,
     is_acknowledged,
+    is_expected,
     lock_partition,
     open_table,
     release_partition,
@@ -134,11 +132,6 @@ ProduceResult = namedtuple(
 WantedIsr = namedtuple("WantedIsr", "isr leader_epoch partition_epoch")
 
 _COMPRESSION_TYPES = {"producer": -1, "uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
-#: Errors that Kafka answers without the start offset of the log.
-_WITHOUT_START = frozenset((
-    CORRUPT_MESSAGE, UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE,
-    KAFKA_STORAGE_ERROR,
-))
 
 
 @cython.no_gc_clear
@@ -677,8 +670,12 @@ cdef class Partition:
 
     @property
     def counters(self):
-        """Appended records, their bytes, and appends that failed, since the partition is hosted here."""
-        return self.state.records_in, self.state.bytes_in, self.state.failed_appends
+        """Appended records and their bytes, appends that failed, and bytes of those whose batch was too large.
+
+        Since the partition is hosted here.
+        """
+        cdef const PartitionState* p = &self.state
+        return p.records_in, p.bytes_in, p.failed_appends, p.bytes_rejected
 
     @property
     def watchers(self):
@@ -908,9 +905,10 @@ cdef class Partition:
         """Check and append; return the ProduceResult, without waiting for followers. ``kind``: of records."""
         cdef PartitionState* p = &self.state
         cdef AppendRules rules = AppendRules(now_ms=0)
-        cdef Checked checked
+        cdef Checked checked = None
         cdef AppendResult result
         cdef Rules copied
+        cdef int64_t size = len(data)
         cdef uint8_t[::1] view
         cdef int16_t refused
         cdef int64_t start
@@ -942,15 +940,19 @@ cdef class Partition:
                 if result.error == NONE:
                     result.error = self._flush_if_due()
                 return ProduceResult(result.error, result.base_offset, result.append_time, result.log_start_offset)
-            if checked.appended.bad_records:
-                errors = record_errors(data, rules)
-                reason = f"{len(errors)} record errors; the first one: {errors[0][1]}"
-                if error == INVALID_TIMESTAMP:
-                    reason = "invalid timestamp"
-                message = f"One or more records have been rejected due to {reason}"
-                return ProduceResult(error, log_start_offset=start, record_errors=errors, error_message=message)
             refused = error
-        return ProduceResult(refused, log_start_offset=NO_OFFSET if refused in _WITHOUT_START else start)
+        with nogil:
+            lock_partition(p)
+            count_refused(p, refused, size)
+            unlock_partition(p)
+        if checked is not None and checked.appended.bad_records:
+            errors = record_errors(data, rules)
+            reason = f"{len(errors)} record errors; the first one: {errors[0][1]}"
+            if refused == INVALID_TIMESTAMP:
+                reason = "invalid timestamp"
+            message = f"One or more records have been rejected due to {reason}"
+            return ProduceResult(refused, log_start_offset=start, record_errors=errors, error_message=message)
+        return ProduceResult(refused, log_start_offset=NO_OFFSET if is_expected(refused) else start)
 
     def count_conversion(self, int api_key, int64_t records, int64_t time_ns, int64_t temporary_bytes):
         """Count records of a Produce (0) or a Fetch (1) that were written anew (RecordValidationStats)."""

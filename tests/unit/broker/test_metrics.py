@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import ctrlchan.broker.metrics
-from ctrlchan.broker.metrics import authentication, collector
+from ctrlchan.broker.metrics import collector, selectors
 
 #: What areas share, and what collects them.
 OTHERS = {"collector", "families"}
@@ -27,7 +27,7 @@ def test_delegation_tokens_are_counted_where_there_are_any() -> None:
             server=SimpleNamespace(counters=lambda: ((), ())),
             core=SimpleNamespace(tokens=tokens),
         )
-        families = authentication.collect(server)
+        families = selectors.collect(server)
         name = "ctrlchan_broker_delegation_tokens"
         return [sample.value for family in families for sample in family.samples if sample.name == name]
 

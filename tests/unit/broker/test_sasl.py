@@ -86,6 +86,12 @@ def test_a_listener_with_sasl_beside_one_without(tmp_path: Path) -> None:
         assert counted("successful_authentication") == 1
         assert counted("successful_authentication_no_reauth") == 0
         assert counted("expired_connections_killed_count") == 0
+        # Two peers log in, one of them asks three times; a third one asks without a login.
+        assert (counted("connection_creation"), counted("response")) == (3, 8)
+        wait_until(lambda: counted("connection_close") == 3, what="all connections are closed")
+        for name in ("incoming_byte", "outgoing_byte"):
+            assert (counted(name) or 0) > 8 * 14
+        assert counted("io_wait_time_ns")
 
 
 def test_every_broker_announces_the_apis_of_sasl(tmp_path: Path) -> None:
