@@ -1,7 +1,7 @@
 package kafka.server
 
 import java.io.IOException
-import java.net.URI
+import java.net.URL
 import java.time.Duration
 import java.util.concurrent.ConcurrentHashMap
 import scala.io.Source
@@ -15,6 +15,17 @@ import org.apache.kafka.server.metrics.KafkaYammerMetrics
 /** A line of a broker's metrics for Prometheus. */
 case class Sample(name: String, labels: Map[String, String], value: Double)
 
+/** What was read at one time. */
+class Reading(val samples: Seq[Sample]) {
+  private var converted: Option[Map[MetricName, KafkaMetric]] = None
+
+  /** As Kafka's metrics. The threads that share the reading share them, too. */
+  def metrics(convert: Seq[Sample] => Map[MetricName, KafkaMetric]): Map[MetricName, KafkaMetric] = synchronized {
+    if (converted.isEmpty) converted = Some(convert(samples))
+    converted.get
+  }
+}
+
 /** What the broker process serves on its metrics port; no samples while it does not run. */
 class Samples(port: () => Option[Int]) {
   // Tests read a value after each record until it changes: so that the broker has time for the records, a thread
@@ -23,23 +34,15 @@ class Samples(port: () => Option[Int]) {
   private val Often = 10
   private val Second = Duration.ofSeconds(1).toNanos
   private val Limit = Duration.ofSeconds(30).toMillis.toInt
-  private var read: Seq[Sample] = Nil
-  private var readAt = System.nanoTime - OftenKeepFor
+  private val reading = new SharedReading(new Reading(Nil))(_ => new Reading(port().map(fetch).getOrElse(Nil)))
   private class Reads { var since = 0L; var count = 0 }
   private val reads = ThreadLocal.withInitial[Reads](() => new Reads)
 
   /** Nothing older than the call, but for threads that read often; threads that wait for each other share. */
-  def now(): Seq[Sample] = notBefore(System.nanoTime - (if (readsOften()) OftenKeepFor else 0))
+  def now(): Reading = notBefore(System.nanoTime - (if (readsOften()) OftenKeepFor else 0))
 
   /** Nothing older than a time of `System.nanoTime`. */
-  def notBefore(oldest: Long): Seq[Sample] = synchronized {
-    if (readAt - oldest < 0) {
-      val begin = System.nanoTime
-      read = port().map(fetch).getOrElse(Nil)
-      readAt = begin
-    }
-    read
-  }
+  def notBefore(oldest: Long): Reading = reading.notBefore(oldest)
 
   private def readsOften(): Boolean = {
     val own = reads.get
@@ -51,16 +54,25 @@ class Samples(port: () => Option[Int]) {
     own.count > Often
   }
 
+  // A broker has thousands of samples, and they are read after each request of sixty clients: only what is wanted. The
+  // families are those of the first answer, also where they have no samples yet.
+  @volatile private var wanted = ""
+
   private def fetch(port: Int): Seq[Sample] = try {
+    if (wanted.isEmpty) wanted = lines(port, "").flatMap(Samples.wantedFamily).map(name => s"name[]=$name").mkString("?", "&", "")
+    lines(port, wanted).filterNot(_.startsWith("#")).map(Samples.parsed)
+  } catch {
+    case _: IOException => Nil // It is ending.
+  }
+
+  private def lines(port: Int, query: String): List[String] = {
     // No client with threads of its own: some tests count threads.
-    val connection = URI.create(s"http://127.0.0.1:$port/metrics").toURL.openConnection
+    val connection = new URL(s"http://127.0.0.1:$port/metrics$query").openConnection
     connection.setRequestProperty("Connection", "close")
     connection.setConnectTimeout(Limit)
     connection.setReadTimeout(Limit)
     val source = Source.fromInputStream(connection.getInputStream, "UTF-8")
-    try source.getLines().filterNot(_.startsWith("#")).map(Samples.parsed).toList finally source.close()
-  } catch {
-    case _: IOException => Nil // It is ending.
+    try source.getLines().toList finally source.close()
   }
 }
 
@@ -68,6 +80,13 @@ object Samples {
   private val Line = """([^{ ]+)(?:\{(.*)\})? (\S+)""".r
   private val Label = """([^=,]+)="((?:[^"\\]|\\.)*)"""".r
   private val Escaped = """\\(.)""".r
+
+  private val Family = s"# TYPE (${BrokerMetrics.Prefix.replace("(", "(?:")}.*|${BrokerMetrics.Others.mkString("|")}) .*".r
+
+  private def wantedFamily(line: String): Option[String] = line match {
+    case Family(name) => Some(if (name.endsWith("throttletimems")) name + "_sum" else name)
+    case _ => None
+  }
 
   private def parsed(line: String): Sample = line match {
     case Line(name, labels, value) =>
@@ -90,11 +109,9 @@ class BrokerMetrics(
   mutationQuota: (String, String) => MetricConfig,
   idle: () => collection.Map[MetricName, KafkaMetric]
 ) extends Metrics {
-  private val Groups = Map(
-    "socket_server_metrics" -> "socket-server-metrics", "produce" -> "Produce", "fetch" -> "Fetch", "request" -> "Request",
-    "controllermutation" -> "ControllerMutation", "leaderreplication" -> "LeaderReplication",
-    "followerreplication" -> "FollowerReplication")
-  private val Name = s"kafka_server_(${Groups.keys.mkString("|")})_(.*)".r
+  import BrokerMetrics.Groups
+
+  private val Name = s"${BrokerMetrics.Prefix}(.*)".r
   private val Labels = Map("client_id" -> "client-id", "networkprocessor" -> "networkProcessor")
   private val RatesOfQuotas = Set("byte-rate", "request-time", "mutation-rate")
 
@@ -106,19 +123,20 @@ class BrokerMetrics(
     }
   }
 
-  private def metricsOf(read: Seq[Sample]): java.util.Map[MetricName, KafkaMetric] = {
+  private def metricsOf(reading: Reading): java.util.Map[MetricName, KafkaMetric] = (idle().toMap ++ reading.metrics(convert)).asJava
+
+  private def convert(read: Seq[Sample]): Map[MetricName, KafkaMetric] = {
     val found = read.collect { case Sample(Name(group, name), labels, value) =>
       nameOf(name, Groups(group), labels.map { case (label, text) => Labels.getOrElse(label, label) -> text }) -> value
     }.toMap
     // A client that never waited has a throttle time, too: it is no number.
     val withoutWait = found.keys.filter(name => RatesOfQuotas(name.name)).map(name => nameOf("throttle-time", name.group, name.tags.asScala.toMap))
       .filterNot(found.contains).map(_ -> Double.NaN)
-    val ofBroker = (found ++ withoutWait).map { case (name, value) =>
+    (found ++ withoutWait).map { case (name, value) =>
       val read: Gauge[java.lang.Double] = (_, _) => Double.box(value)
       val settings = if (name.name == "tokens") mutationQuota(name.tags.get("user"), name.tags.get("client-id")) else new MetricConfig
       name -> new KafkaMetric(this, name, read, settings, Time.SYSTEM)
     }
-    (idle().toMap ++ ofBroker).asJava
   }
 
   override def metric(name: MetricName): KafkaMetric = metrics().get(name)
@@ -129,6 +147,16 @@ class BrokerMetrics(
 
 /** The metrics of all broker processes in the registry of Kafka's JVM: each is there once, as tests look for it by name. */
 object BrokerMetrics {
+  val Groups = Map(
+    "socket_server_metrics" -> "socket-server-metrics", "produce" -> "Produce", "fetch" -> "Fetch", "request" -> "Request",
+    "controllermutation" -> "ControllerMutation", "leaderreplication" -> "LeaderReplication",
+    "followerreplication" -> "FollowerReplication")
+  val Prefix = s"kafka_server_(${Groups.keys.mkString("|")})_"
+  /** What else is asked for. */
+  val Others = Seq(
+    "kafka_network_acceptor_connections", "kafka_network_socketserver_expiredconnectionskilledcount_total",
+    "kafka_network_requestmetrics_throttletimems", "ctrlchan_broker_delegation_tokens")
+
   private val brokers = ConcurrentHashMap.newKeySet[Samples]
 
   def add(samples: Samples): Unit = {
@@ -161,7 +189,7 @@ object BrokerMetrics {
   }
 
   private def sum(name: String, labels: Map[String, String]): Double =
-    brokers.asScala.toSeq.flatMap(_.now())
+    brokers.asScala.toSeq.flatMap(_.now().samples)
       .filter(one => one.name == name && labels.forall { case (label, text) => one.labels.get(label).contains(text) })
       .map(_.value).sum
 }

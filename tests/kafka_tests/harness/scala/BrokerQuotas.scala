@@ -35,8 +35,7 @@ class BrokerQuotas(
   private val ofKeys = Map(
     "producer_byte_rate" -> managers.produce, "consumer_byte_rate" -> managers.fetch, "request_percentage" -> managers.request,
     "controller_mutation_rate" -> managers.controllerMutation)
-  private var known: Bounds = Map.empty
-  private var knownAt = System.nanoTime
+  private val known = new SharedReading[Bounds](Map.empty)(read)
 
   /** Managers that ask the broker before each answer: tests keep them. */
   val asked: QuotaFactory.QuotaManagers = managers.copy(
@@ -50,8 +49,7 @@ class BrokerQuotas(
 
   /** How many connections in a second an address may make. */
   def connectionRateFor(address: InetAddress): Int = {
-    refresh()
-    val rates = known.collect { case (entity, bounds) if entity.entries.containsKey(ClientQuotaEntity.IP) =>
+    val rates = refresh().collect { case (entity, bounds) if entity.entries.containsKey(ClientQuotaEntity.IP) =>
       entity.entries.get(ClientQuotaEntity.IP) -> bounds(QuotaConfigs.IP_CONNECTION_RATE_OVERRIDE_CONFIG).toInt
     }
     rates.getOrElse(address.getHostAddress, rates.getOrElse(null, Int.MaxValue))
@@ -76,19 +74,10 @@ class BrokerQuotas(
     })
   }
 
-  /** Nothing older than the call counts; threads that wait for each other share an answer. */
-  private def refresh(): Unit = {
-    val oldest = System.nanoTime
-    synchronized {
-      if (knownAt - oldest < 0) {
-        val begin = System.nanoTime
-        read()
-        knownAt = begin
-      }
-    }
-  }
+  /** Nothing older than the call counts. */
+  private def refresh(): Bounds = known.notBefore(System.nanoTime)
 
-  private def read(): Unit = {
+  private def read(known: Bounds): Bounds = {
     val answer = ask(new DescribeClientQuotasRequest.Builder(ClientQuotaFilter.all).build())
     val future = new KafkaFutureImpl[java.util.Map[ClientQuotaEntity, java.util.Map[String, java.lang.Double]]]
     answer.complete(future)
@@ -100,7 +89,7 @@ class BrokerQuotas(
           part(entity, ClientQuotaEntity.USER).map(sanitized), part(entity, ClientQuotaEntity.CLIENT_ID),
           part(entity, ClientQuotaEntity.CLIENT_ID).map(sanitized), bound.map(Quota.upperBound))
     }
-    known = found
+    found
   }
 
   def close(): Unit = {

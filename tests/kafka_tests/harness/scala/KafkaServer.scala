@@ -520,7 +520,7 @@ class KafkaServer(
     case ("tokens", _) => Collections.nCopies[TokenInformation](sampled("ctrlchan_broker_delegation_tokens").toInt, null)
   }
 
-  private def sampled(name: String): Double = samples.now().find(_.name == name).map(_.value).getOrElse(0)
+  private def sampled(name: String): Double = samples.now().samples.find(_.name == name).map(_.value).getOrElse(0)
 
   // -- what no test gets
 
