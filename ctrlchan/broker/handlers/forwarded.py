@@ -84,8 +84,7 @@ def _forwarded(
         deadline = monotonic() + timeout
         changes = None
         if effect is not None and timeout > 0:
-            names = (topic.name for topic in getattr(body, "topics", ()))
-            changes = TopicChanges(core, [name for name in names if name is not None])
+            changes = TopicChanges(core, _names(body))
 
         def forward(sent: bytes) -> Future[Answer]:
             assert core.controller is not None
@@ -178,6 +177,13 @@ def _recovered(reply: Future[Reply], failed: Callable[[BaseException], Reply]) -
     return recovered
 
 
+def _names(body: Any) -> list[str]:
+    """Return the names of the topics in a request; those with an id alone are left out."""
+    if hasattr(body, "topic_names"):
+        return list(body.topic_names)
+    return [topic.name for topic in body.topics if topic.name is not None]
+
+
 def _created(body: Any, answer: Any, changes: TopicChanges) -> Callable[[MetadataLookups], bool] | None:
     names = {one.name for one in answer.topics if one.error_code is KioError.none}
     if not names or getattr(body, "validate_only", False):
@@ -187,7 +193,7 @@ def _created(body: Any, answer: Any, changes: TopicChanges) -> Callable[[Metadat
     )
 
 
-def _deleted(_body: Any, answer: Any, _changes: TopicChanges) -> Callable[[MetadataLookups], bool] | None:
+def _deleted(_body: Any, answer: Any, changes: TopicChanges) -> Callable[[MetadataLookups], bool] | None:
     # With its id: another topic may have the name by then.
     gone = [
         (one.name, None if (topic_id := getattr(one, "topic_id", None)) is None else topic_id.bytes)
@@ -197,7 +203,8 @@ def _deleted(_body: Any, answer: Any, _changes: TopicChanges) -> Callable[[Metad
 
     def is_gone(metadata: MetadataLookups) -> bool:
         return all(
-            metadata.topic_row(name) is None
+            name in changes.deleted
+            or metadata.topic_row(name) is None
             or (topic_id not in (None, ZERO_ID) and metadata.topic_id(name) != topic_id)
             for name, topic_id in gone
         )

@@ -275,3 +275,19 @@ def test_nobody_waits_for_a_topic_that_is_deleted_meanwhile(
             (answer,) = ask(handler, CREATE, 7, seconds=3600, **creation(7, "brief")).topics
     assert answer.error_code is NONE
     assert broker.inspect(lambda core: len(core.metadata.watchers)) == 0
+
+
+def test_nobody_waits_for_the_end_of_a_topic_that_is_made_anew(
+    broker: EmbeddedBroker, handler: RequestHandler[Any], controller: Controller
+) -> None:
+    """Before version 6 an answer has no ids, and both have one name."""
+
+    def delete_and_create() -> None:
+        send(broker, UPDATE_METADATA, Part("again", 0, leader=LEADER_DURING_DELETE, **ALONE))
+        send(broker, UPDATE_METADATA, Part("again", 0, **ALONE))
+
+    controller.before_answer = delete_and_create
+    with deciding(lambda *_: True):
+        send(broker, UPDATE_METADATA, Part("again", 0, **ALONE))
+        (answer,) = ask(handler, DELETE, 5, seconds=3600, topic_names=("again",)).responses
+    assert answer.error_code is NONE
