@@ -31,7 +31,7 @@ class Samples(port: () => Option[Int]) {
   // Tests read a value after each record until it changes: so that the broker has time for the records, a thread
   // that has read often within a second gets older values.
   private val OftenKeepFor = Duration.ofMillis(250).toNanos
-  private val Often = 10
+  private val Often = 3
   private val Second = Duration.ofSeconds(1).toNanos
   private val Limit = Duration.ofSeconds(30).toMillis.toInt
   private val reading = new SharedReading(new Reading(Nil))(_ => new Reading(port().map(fetch).getOrElse(Nil)))
