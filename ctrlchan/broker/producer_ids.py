@@ -15,6 +15,7 @@ from concurrent.futures import Future
 from typing import Final
 
 from ctrlchan.errors import ErrorCode, KafkaError
+from ctrlchan.log_context import ContextLogger
 
 __all__ = ["ProducerIds", "random_block"]
 
@@ -40,7 +41,8 @@ def random_block() -> Future[Block]:
 class ProducerIds:
     """Hands out producer ids. Any thread may call every method. `allocate` asks for the next block."""
 
-    def __init__(self, allocate: Callable[[], Future[Block]]) -> None:
+    def __init__(self, broker_id: int, allocate: Callable[[], Future[Block]]) -> None:
+        self._log = ContextLogger(_LOG, f"[RPC ProducerId Manager {broker_id}]: ")
         self._allocate = allocate
         self._lock = threading.Lock()
         self._next = self._end = 0
@@ -89,7 +91,7 @@ class ProducerIds:
             self._allocating = bool(self._waiting)
             ask = self._allocating
         if failure is not None:
-            _LOG.warning("no block of producer ids: %s", failure)
+            self._log.warning("no block of producer ids: %s", failure)
         for wanted, producer_id in taken:
             if failure is None:
                 wanted.set_result(producer_id)

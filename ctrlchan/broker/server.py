@@ -57,6 +57,7 @@ from ctrlchan.config.policies import Policies
 from ctrlchan.config.without_effect import warnings_of
 from ctrlchan.errors import CtrlchanError, IllegalStateError, ZooKeeperError
 from ctrlchan.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from ctrlchan.log_context import ContextLogger
 from ctrlchan.peers.security import PeerSecurity
 from ctrlchan.server._connection_quotas import ConnectionQuotas
 from ctrlchan.server.access import java_host
@@ -80,7 +81,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BrokerServer", "BrokerState", "Progress"]
 
-logger = logging.getLogger("ctrlchan.broker")
+_LOG: Final = logging.getLogger("ctrlchan.broker")
 
 #: Log directory, loaded logs, all logs, folder of the replica.
 Progress: TypeAlias = Callable[[Path, int, int, str], None]
@@ -120,6 +121,7 @@ class BrokerServer:
         self.config = config
         self.node = BrokerNode.of(config)
         self.state = BrokerState.NOT_RUNNING
+        self._log = ContextLogger(_LOG, f"[KafkaServer id={self.node.id}] ")
         self._progress = progress
         self._halt = halt
         self._is_registered = False
@@ -181,7 +183,7 @@ class BrokerServer:
             # Parsed before the first part is made; dynamic configs may change what is parsed here.
             settings = BrokerSettings.of(node.configs)
             for line in warnings_of(node.configs):
-                logger.warning("broker %d: %s", node.id, line)
+                self._log.warning("%s", line)
             self._listeners(node.configs)
             lock = threading.RLock()
             metadata = PublishedMetadata(node.cluster_id, forwarding_id=None if session is None else node.id)
@@ -231,7 +233,7 @@ class BrokerServer:
                 cleanup.callback(controller.stop)
             replicas = HostedReplicas()
             producer_ids = ProducerIds(
-                random_block if controller is None else controller.allocate_producer_ids
+                node.id, random_block if controller is None else controller.allocate_producer_ids
             )
             manager, groups, transactions = self._make_replicas(
                 settings,
@@ -417,9 +419,7 @@ class BrokerServer:
     ) -> tuple[ReplicaManager, GroupService, TransactionService]:
         """Make what gives logs their roles, and the coordinators, which listen to those of their topics."""
         node, store = self.node, self._config_store
-        isrs = self.isr_updates = (
-            None if controller is None else IsrUpdates(node.id, controller, replicas, lock)
-        )
+        isrs = self.isr_updates = None if controller is None else IsrUpdates(controller, replicas, lock)
         table = PartitionTable(
             node.id,
             isr_wanted=None if isrs is None else isrs.ask,
@@ -427,7 +427,7 @@ class BrokerServer:
             max_lag_ms=settings.replicas.max_lag_ms,
         )
         cleanup.callback(table.close)
-        groups = GroupService(settings.groups, table.get)
+        groups = GroupService(node.id, settings.groups, table.get)
         cleanup.callback(groups.stop)
         self.end_txn = EndTxnApi(table)
         transactions = TransactionService(
@@ -615,9 +615,7 @@ class BrokerServer:
         self.server.stop(_DRAIN_SECONDS)
         for pool in (self.pool, self.control_pool):
             if pool is not None and not pool.join(_HANDLER_SECONDS):
-                logger.error(
-                    "broker %d: a request is still handled after %.0f s", self.node.id, _HANDLER_SECONDS
-                )
+                self._log.error("a request is still handled after %.0f s", _HANDLER_SECONDS)
 
     def registered(self, epoch: int) -> None:
         """Take the epoch of a new registration; configs and tokens may have changed before it.
@@ -656,23 +654,23 @@ class BrokerServer:
             try:
                 remaining = core.controller.controlled_shutdown().result(controller_seconds)
             except (CtrlchanError, TimeoutError) as error:
-                logger.info("broker %d: no controlled shutdown yet: %s", core.id, error)
+                self._log.info("no controlled shutdown yet: %s", error)
                 continue
             if not remaining:
                 return
-            logger.info("broker %d: still leads %d partitions", core.id, len(remaining))
-        logger.warning("broker %d: stops without a controlled shutdown", core.id)
+            self._log.info("still leads %d partitions", len(remaining))
+        self._log.warning("stops without a controlled shutdown")
 
     def _log_dir_failed(
         self, session: ZooKeeperSession | None, path: Path, partitions: list[tuple[str, int]]
     ) -> None:
         """Stop serving the partitions of a log directory. Source: ``ReplicaManager.handleLogDirFailure``."""
         broker_id = self.node.id
-        logger.error("broker %d: log directory %s is offline", broker_id, path)
+        self._log.error("log directory %s is offline", path)
         if self._manager is not None:
             self._manager.log_dir_failed(partitions)
         if self._logs is not None and not self._logs.online_dirs:
-            logger.critical("broker %d: ends, because all log directories have failed", broker_id)
+            self._log.critical("ends, because all log directories have failed")
             # This thread is one of the log manager's, which the end waits for.
             threading.Thread(target=self._stop_at_once, name=f"broker-{broker_id}-end").start()
             if self._halt is not None:
@@ -684,7 +682,7 @@ class BrokerServer:
                 session.multi([Create(paths.log_dir_event_notification(), event, sequential=True)])
             except ZooKeeperError as error:
                 # The next registration brings a LeaderAndIsr with all partitions.
-                logger.warning("broker %d: the controller cannot be notified: %s", broker_id, error)
+                self._log.warning("the controller cannot be notified: %s", error)
 
     def _stop_at_once(self) -> None:
         """Stop without a controlled shutdown."""

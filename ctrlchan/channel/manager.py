@@ -48,6 +48,7 @@ from ctrlchan.errors import (
     UnknownBrokerError,
 )
 from ctrlchan.journal.rows import OutcomeReceiver
+from ctrlchan.log_context import ContextLogger
 from ctrlchan.protocol import request_versions
 from ctrlchan.security.settings import SaslSettings, TlsSettings
 
@@ -112,7 +113,7 @@ class ControllerChannelManager:
         )
         self._controller_epoch = controller_epoch
         self._versions = request_versions(config.inter_broker_protocol)
-        self._log_prefix = f"[Channel manager on controller {config.controller_id}]: "
+        self._log = ContextLogger(_LOG, f"[Channel manager on controller {config.controller_id}]: ")
         self._pid = os.getpid()
         #: The metadata that each broker has acknowledged, for batches that send differences.
         self.acknowledged: AcknowledgedMetadata[Any] = AcknowledgedMetadata(self._metadata_statuses)
@@ -660,9 +661,7 @@ class ControllerChannelManager:
         dispatcher = self._dispatcher
         assert dispatcher is not None
         if not dispatcher.stop(deadline):
-            _LOG.error(
-                "%sShutdown took more than %s s; the sender processes are killed.", self._log_prefix, timeout
-            )
+            self._log.error("Shutdown took more than %s s; the sender processes are killed.", timeout)
             dispatcher.kill()
 
     def _close(self) -> bool:

@@ -24,6 +24,7 @@ from ctrlchan.controller.machines.topic_configs import TopicConfigs
 from ctrlchan.controller.machines.topic_deletion import TopicDeletionManager
 from ctrlchan.controller.settings.config import ControllerConfig
 from ctrlchan.errors import ChannelClosedError
+from ctrlchan.log_context import ContextLogger
 from ctrlchan.state import ClusterState, Endpoint
 from ctrlchan.state.topic_table import name_list
 from ctrlchan.state.values import Rows
@@ -59,10 +60,10 @@ class ControllerCore:
     notifier: Callable[[Notification], None]
     #: Where brokers and clients reach this controller; empty without a server.
     own_endpoints: tuple[Endpoint, ...] = ()
-    log: logging.Logger = _LOG
     active: bool = True
     #: Whether the failover has read the cluster: until then the state is a part of it.
     is_loaded: bool = False
+    log: ContextLogger = field(init=False)
     # The following are made of the ones above by ``begin_term``.
     partition_states: PartitionStateMachine = field(init=False)
     replica_states: ReplicaStateMachine = field(init=False)
@@ -81,6 +82,9 @@ class ControllerCore:
     seen_topics: set[str] = field(default_factory=set)
     #: Nodes that could not be parsed and why, by the path of their parent.
     malformed: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.log = ContextLogger(_LOG, f"[Controller id={self.config.controller_id}] ")
 
     @property
     def state(self) -> ClusterState:

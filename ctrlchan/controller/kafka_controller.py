@@ -26,6 +26,7 @@ from ctrlchan.controller.term.failover import complete_core
 from ctrlchan.controller.term.guarded_channel import GuardedChannel
 from ctrlchan.controller.term.outcomes import OutcomeHandlers
 from ctrlchan.errors import IllegalStateError, ZooKeeperError
+from ctrlchan.log_context import ContextLogger
 from ctrlchan.state import ClusterState, Endpoint
 from ctrlchan.topic_names import id_to_text, new_id
 from ctrlchan.zookeeper.cluster import ClusterNodes
@@ -81,6 +82,7 @@ class KafkaController:
         listener: Listener | None = None,
     ) -> None:
         self.config = config
+        self._log = ContextLogger(_LOG, f"[Controller id={config.controller_id}] ")
         self._journal = journal
         self._metrics = metrics
         self._notifier = Notifier(f"controller-{config.controller_id}-listeners")
@@ -404,7 +406,7 @@ class KafkaController:
         """Called with the exception of an event."""
         if self._closed.is_set() and isinstance(error, ZooKeeperError):
             # It waited for ZooKeeper until ``close`` ended the session. The last event ends the term.
-            _LOG.info("%s is not finished: %s", event, error)
+            self._log.info("%s is not finished: %s", event, error)
         else:
             self._elector.failed(event, error)
 
@@ -435,7 +437,7 @@ class KafkaController:
                 was_silent = False
             elif core is not None and core.active:
                 was_silent = True
-                _LOG.warning("ZooKeeper has been silent for %.1f s: nothing is sent any more", silent)
+                self._log.warning("ZooKeeper has been silent for %.1f s: nothing is sent any more", silent)
                 core.fence()
                 self._loop.clear_and_put(
                     Event(ControllerState.CONTROLLER_CHANGE, "Silence", self._elector.silent)

@@ -32,6 +32,7 @@ class GroupService:
 
     def __init__(
         self,
+        broker_id: int,
         config: GroupConfig,
         find_partition: Callable[[str, int], OffsetsPartition | None],
         now_ms: Callable[[], int] = now_ms,
@@ -50,7 +51,7 @@ class GroupService:
         )
         self._verification = OffsetsVerification(find_partition)
         self.coordinator = GroupCoordinator(
-            config, self._log, self._timers, now_ms, self._verification.verify
+            broker_id, config, self._log, self._timers, now_ms, self._verification.verify
         )
         # One thread: the changes of a partition's leadership are handled in their order.
         self._loader = ThreadPoolExecutor(1, "group-loader")

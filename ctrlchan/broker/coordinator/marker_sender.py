@@ -23,6 +23,7 @@ from ctrlchan.broker.coordinator.transaction.pending_markers import (
     PendingMarkers,
 )
 from ctrlchan.broker.coordinator.transaction.requests import EndedTransaction
+from ctrlchan.log_context import ContextLogger
 from ctrlchan.peers.connection import Address
 from ctrlchan.peers.messages import decode_answer, encode_request, part
 from ctrlchan.peers.peer_threads import PeerRequest, PeerThreads
@@ -34,7 +35,7 @@ from ctrlchan.server.afterwards import after_answer
 
 __all__ = ["MarkerSender"]
 
-logger = logging.getLogger("ctrlchan.broker")
+_LOG: Final = logging.getLogger("ctrlchan.broker")
 
 _WRITE_TXN_MARKERS: Final = 27
 _VERSIONS, _FLEXIBLE_FROM = range(2), 1
@@ -67,12 +68,13 @@ class MarkerSender:
         security: PeerSecurity | None = None,
         setup_time: Callable[[], SetupTime] = SetupTime,
     ) -> None:
+        self._log = ContextLogger(_LOG, f"[Transaction Marker Channel Manager {broker_id}]: ")
         self._broker_id = broker_id
         self._appends = appends
         self._timers = timers
         self._run_later = run_later
         self._lock = threading.Lock()
-        self._pending = PendingMarkers(find_broker, time.monotonic_ns)
+        self._pending = PendingMarkers(broker_id, find_broker, time.monotonic_ns)
         self._lines = LogRateLimit()
         self._peers = PeerThreads(
             "transaction-markers",
@@ -145,8 +147,8 @@ class MarkerSender:
         for then in changes.then:
             try:
                 then()
-            except Exception:
-                logger.exception("a transaction that has its markers cannot be completed")
+            except Exception:  # noqa: BLE001 - the other transactions are completed
+                self._log.exception("a transaction that has its markers cannot be completed")
 
     def _look_again(self) -> None:
         self._peers.check_addresses()
@@ -191,9 +193,8 @@ class MarkerSender:
             left_out = self._lines.admit(broker, time.monotonic_ns())
             changes = self._pending.failed(sent)
         if left_out is not None:
-            logger.info(
-                "broker %d: no answer of broker %d to the markers of %d transactions: %s%s",
-                self._broker_id,
+            self._log.info(
+                "no answer of broker %d to the markers of %d transactions: %s%s",
                 broker,
                 len(sent),
                 error,

@@ -23,6 +23,7 @@ from ctrlchan.broker.coordinator.transaction.gates import Gates
 from ctrlchan.broker.coordinator.transaction_verifier import TransactionVerifier
 from ctrlchan.broker.metadata.published_metadata import PublishedMetadata
 from ctrlchan.internal_topics import TRANSACTIONS_TOPIC
+from ctrlchan.log_context import ContextLogger
 from ctrlchan.peers.security import PeerSecurity
 from ctrlchan.peers.setup_time import SetupTime
 
@@ -62,6 +63,7 @@ class TransactionService:
         gates: Gates | None = None,
         setup_time: Callable[[], SetupTime] = SetupTime,
     ) -> None:
+        self._state_log = ContextLogger(_LOG, f"[Transaction State Manager {broker_id}]: ")
         self.config = config
         self._metadata = metadata
         self._timers = TimerThread("transaction-timers")
@@ -95,6 +97,7 @@ class TransactionService:
             setup_time,
         )
         self._coordinator = TransactionCoordinator(
+            broker_id,
             config,
             self._log,
             producer_ids,
@@ -167,7 +170,7 @@ class TransactionService:
         known, counted = self._partitions, self._count_partitions()
         if known and counted and known != counted:
             # Kafka does not load it either: other brokers may find its ids in other partitions.
-            _LOG.error(
+            self._state_log.error(
                 "%s-%d is not loaded: the topic has %d partitions instead of %d; restart the broker",
                 TRANSACTIONS_TOPIC,
                 partition,

@@ -25,6 +25,7 @@ from ctrlchan.broker.coordinator.transaction.verifications import (
     results_of,
 )
 from ctrlchan.errors import ErrorCode, KafkaError
+from ctrlchan.log_context import ContextLogger
 from ctrlchan.peers.connection import Address
 from ctrlchan.peers.messages import decode_answer, encode_request, part
 from ctrlchan.peers.peer_threads import PeerRequest, PeerThreads
@@ -35,7 +36,7 @@ from ctrlchan.rate_limit import LogRateLimit
 
 __all__ = ["TransactionVerifier"]
 
-logger = logging.getLogger("ctrlchan.broker")
+_LOG: Final = logging.getLogger("ctrlchan.broker")
 
 _ADD_PARTITIONS_TO_TXN: Final = 24
 #: Those for brokers.
@@ -85,6 +86,7 @@ class TransactionVerifier:
         security: PeerSecurity | None = None,
         setup_time: Callable[[], SetupTime] = SetupTime,
     ) -> None:
+        self._log = ContextLogger(_LOG, f"[AddPartitionsToTxnSenderThread-{broker_id}]: ")
         self._broker_id = broker_id
         self._run_later = run_later
         self._coordinator = coordinator
@@ -163,8 +165,8 @@ class TransactionVerifier:
             self.answer_ms += (time.monotonic() - asked.asked_at) * 1000
         try:
             asked.then(result)
-        except Exception:
-            logger.exception("after the verification of transactional id %r", asked.transactional_id)
+        except Exception:  # noqa: BLE001 - the thread serves other requests
+            self._log.exception("after the verification of transactional id %r", asked.transactional_id)
 
     # -- requests to other brokers
 
@@ -182,7 +184,7 @@ class TransactionVerifier:
 
     def _answered(self, broker: int, asked: Sequence[Verification], answer: _Answer) -> None:
         if answer.error:
-            self._log(broker, "answers %s", ErrorCode.name_of(answer.error))
+            self._log_answer(broker, "answers %s", ErrorCode.name_of(answer.error))
         for one, result in results_of(asked, answer.error, answer.errors):
             self._end(one, result)
 
@@ -191,22 +193,18 @@ class TransactionVerifier:
         if isinstance(error, KafkaError) and error.code == ErrorCode.UNSUPPORTED_VERSION:
             # An older broker: its producers go on without verification.
             code = ErrorCode.NONE
-            self._log(broker, "cannot verify transactions")
+            self._log_answer(broker, "cannot verify transactions")
         else:
-            self._log(broker, "does not answer: %s", error)
+            self._log_answer(broker, "does not answer: %s", error)
         for one in asked:
             self._end(one, one.with_error(code))
 
-    def _log(self, broker: int, text: str, *values: object) -> None:
+    def _log_answer(self, broker: int, text: str, *values: object) -> None:
         with self._lock:
             left_out = self._lines.admit(broker, time.monotonic_ns())
         if left_out is not None:
-            logger.warning(
-                f"broker %d: the coordinator of transactions, broker %d, {text}%s",
-                self._broker_id,
-                broker,
-                *values,
-                left_out,
+            self._log.warning(
+                f"the coordinator of transactions, broker %d, {text}%s", broker, *values, left_out
             )
 
 

@@ -37,6 +37,7 @@ import os
 from ctrlchan.broker.log import names
 from ctrlchan.broker.log._producer_snapshots import remove_stray_snapshots, snapshot_offsets
 from ctrlchan.errors import KafkaError, LogDirectoryError
+from ctrlchan.log_context import ContextLogger
 
 logger = logging.getLogger("ctrlchan.broker")
 
@@ -182,7 +183,7 @@ cdef class LogLoader:
                 # The next recovery need not read this segment again.
                 result = take_snapshot(self.producers, self.segments.folder, True)
         if result == DONE and removed[0] > 0:
-            logger.warning(
+            ContextLogger(logger, names.log_context("LogLoader", self.folder)).warning(
                 "%s%s: the batch at byte %d is damaged or cut: %d bytes from there on are removed",
                 self.folder / names.segment_name(segment.base_offset), names.LOG_SUFFIX, segment.size, removed[0],
             )

@@ -56,11 +56,13 @@ import shutil
 import threading
 from pathlib import Path
 
+from ctrlchan.broker.log import names
 from ctrlchan.broker.log._leader_epochs import EpochEnd
 from ctrlchan.broker.log._producer_snapshots import flush_snapshots, remove_snapshots, snapshot_offsets
 from ctrlchan.broker.log.checkpoints import flush_folder
 from ctrlchan.broker.log.deleted_files import DeletedFiles
 from ctrlchan.errors import KafkaError
+from ctrlchan.log_context import ContextLogger
 
 logger = logging.getLogger("ctrlchan.broker")
 
@@ -429,9 +431,8 @@ cdef class Log:
         if error != NONE:
             raise KafkaError(error)
         if appended.has_old and epochs > 0:
-            logger.warning(
-                "%s: records of format 0 or 1 up to offset %d: the leader epochs before are forgotten", self.folder,
-                appended.last_offset,
+            ContextLogger(logger, names.log_context("UnifiedLog", self.folder)).warning(
+                "records of format 0 or 1 up to offset %d: the leader epochs before are forgotten", appended.last_offset
             )
         return appended.first_offset, appended.last_offset
 

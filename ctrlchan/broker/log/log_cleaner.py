@@ -15,10 +15,11 @@ from ctrlchan.broker.log.cleaner import Dirty, Stopped, clean, dirty_part
 from ctrlchan.broker.log.directory import LogDirectory, Place
 from ctrlchan.broker.log.throttle import Throttle
 from ctrlchan.errors import KafkaError, LogDirectoryError
+from ctrlchan.log_context import ContextLogger
 
 __all__ = ["CleanerStatus", "LogCleaner"]
 
-logger: Final = logging.getLogger(__name__)
+_LOG: Final = logging.getLogger(__name__)
 
 Replica = tuple[str, int]
 
@@ -90,12 +91,16 @@ class LogCleaner:
                 self._clean_up_to.pop(key, None)
                 self._damaged.discard(key)
 
-    def run(self) -> None:
-        """Clean until no log is dirty enough, and apply retention to the logs that are compacted too."""
+    def run(self, number: int) -> None:
+        """Clean until no log is dirty enough, and apply retention to the logs that are compacted too.
+
+        ``number``: of this run among those at the same time.
+        """
+        lines = ContextLogger(_LOG, f"[kafka-log-cleaner-thread-{number}]: ")
         while not self._is_stopped and (chosen := self._choose()) is not None:
             key, place, dirty = chosen
             try:
-                self._clean(key, place, dirty)
+                self._clean(key, place, dirty, lines)
             finally:
                 self._end(key)
         for key, place in self._places().items():
@@ -166,7 +171,7 @@ class LogCleaner:
         """Return whether a log is worth a cleaning."""
         return dirty.is_overdue or dirty.ratio > place.log.config.min_cleanable_dirty_ratio
 
-    def _clean(self, key: Replica, place: Place, dirty: Dirty) -> None:
+    def _clean(self, key: Replica, place: Place, dirty: Dirty, lines: ContextLogger) -> None:
         log, directory = place
         before, begun, settings = log.size, time.monotonic(), self._settings
         with self._io(directory, f"{log.folder} cannot be cleaned"):
@@ -188,12 +193,12 @@ class LogCleaner:
             except Stopped:
                 return
             except LogDirectoryError as error:
-                logger.error("A log is not cleaned any more: %s", error)
+                lines.error("A log is not cleaned any more: %s", error)
                 with self._lock:
                     self._damaged.add(key)
                 return
             seconds = time.monotonic() - begun
-            logger.info(
+            lines.info(
                 "Cleaned %s up to offset %d in %.1f s: %d of %d bytes are left",
                 log.folder, end, seconds, log.size, before,
             )  # fmt: skip

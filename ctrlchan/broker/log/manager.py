@@ -270,21 +270,21 @@ class LogManager:
         """Begin with the cleaner's settings, on as many threads as they say."""
         self._cleaner_settings += 1
         if self.settings.cleaner_enabled:
-            for _ in range(self.settings.cleaner_threads):
-                self._plan_cleaning(scheduler, self._cleaner_settings)
+            for number in range(self.settings.cleaner_threads):
+                self._plan_cleaning(scheduler, self._cleaner_settings, number)
 
-    def _plan_cleaning(self, scheduler: Scheduler, version: int) -> None:
+    def _plan_cleaning(self, scheduler: Scheduler, version: int, number: int) -> None:
         # Without a pause a thread would do nothing but ask whether a log is dirty, as Kafka's does.
         pause = max(self.settings.cleaner_backoff_ms / 1000, _CLEANER_PAUSE_SECONDS)
-        scheduler.once(partial(self._run_cleaner, scheduler, version), pause)
+        scheduler.once(partial(self._run_cleaner, scheduler, version, number), pause)
 
-    def _run_cleaner(self, scheduler: Scheduler, version: int) -> None:
+    def _run_cleaner(self, scheduler: Scheduler, version: int, number: int) -> None:
         if version != self._cleaner_settings:
             return
         try:
-            self._cleaner.run()
+            self._cleaner.run(number)
         finally:
-            self._plan_cleaning(scheduler, version)
+            self._plan_cleaning(scheduler, version, number)
 
     def reconfigure(self, settings: LogManagerSettings) -> None:
         """Take other settings: threads, the cleaner's, producer.id.expiration.ms. The periods of tasks stay.

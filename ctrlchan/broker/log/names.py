@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import uuid
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from ctrlchan.errors import LogDirectoryError
@@ -29,6 +30,7 @@ __all__ = [
     "TXN_INDEX_SUFFIX",
     "Folder",
     "folder_name",
+    "log_context",
     "offset_of",
     "parse_folder_name",
     "renamed_folder",
@@ -94,6 +96,12 @@ def parse_folder_name(name: str) -> Folder:
     if not (number.isascii() and number.isdigit()) or int(number) > _MAX_INT32:
         raise LogDirectoryError(f"folder {quoted(name)}: {quoted(number)} is not a partition")
     return Folder(topic, int(number), suffix)
+
+
+def log_context(kind: str, folder: Path) -> str:
+    """Return what the lines of a class of Kafka, ``kind``, about the log in a folder begin with."""
+    name = folder.name.rpartition(".")[0] if _MARKED.fullmatch(folder.name) else folder.name
+    return f"[{kind} partition={name}, dir={folder.parent}] "
 
 
 def segment_name(offset: int) -> str:

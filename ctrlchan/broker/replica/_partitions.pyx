@@ -107,6 +107,7 @@ from ctrlchan.broker.log._batches import check, record_errors
 from ctrlchan.broker.log.old_formats._up_conversion import check_old
 from ctrlchan.errors import KafkaError
 from ctrlchan.internal_topics import INTERNAL_TOPICS
+from ctrlchan.log_context import ContextLogger
 
 cdef enum:
     ALL = -1
@@ -350,7 +351,7 @@ cdef class PartitionTable:
                 for listener in list(partition.low_watermark_listeners):
                     listener()
         except Exception:
-            logger.exception("broker %d: %s-%d", self.broker_id, partition.topic, partition.partition)
+            ContextLogger(logger, partition.log_context).exception("an event was not served")
 
     def _expire(self):
         """Answer the appends whose time is over; return the nanoseconds until the next one."""
@@ -561,6 +562,11 @@ cdef class Partition:
     @property
     def partition(self):
         return self.state.index
+
+    @property
+    def log_context(self):
+        """What log lines about the partition begin with."""
+        return f"[Partition {self.topic}-{self.state.index} broker={self.table.table.broker_id}] "
 
     @property
     def topic_id(self):

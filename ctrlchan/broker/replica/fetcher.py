@@ -25,6 +25,7 @@ from ctrlchan.broker.replica._partitions import Partition
 from ctrlchan.broker.replica.copied_records import append_copied, common_end
 from ctrlchan.broker.replica.thread_choice import thread_of
 from ctrlchan.errors import ErrorCode, KafkaError
+from ctrlchan.log_context import ContextLogger
 from ctrlchan.peers.connection import Address, PeerConnection
 from ctrlchan.peers.messages import decode_answer, encode_request, part
 from ctrlchan.peers.security import PeerSecurity, SetupError
@@ -33,7 +34,7 @@ from ctrlchan.varints import encode_uvarint
 
 __all__ = ["FetcherFigures", "ReplicaFetchers"]
 
-logger = logging.getLogger("ctrlchan.broker")
+_LOG: Final = logging.getLogger("ctrlchan.broker")
 
 _FETCH, FETCH_VERSION = 1, 12  # the first version with diverging epochs, the last one with names
 _LIST_OFFSETS, _LIST_OFFSETS_VERSION = 2, 5
@@ -95,6 +96,7 @@ class ReplicaFetchers:
         security: PeerSecurity | None = None,
         quota: ReplicationQuota | None = None,
     ) -> None:
+        self._log = ContextLogger(_LOG, f"[ReplicaFetcherManager on broker {broker_id}] ")
         self._broker_id = broker_id
         self._quota = quota
         self._security = security
@@ -148,7 +150,7 @@ class ReplicaFetchers:
                 self._note_end(thread)
             for partition in followed:
                 self._follow(partition)
-        logger.info("broker %d: %d fetcher threads for each leader", self._broker_id, count)
+        self._log.info("%d fetcher threads for each leader", count)
 
     def unfollow(self, topic: str, partition: int) -> None:
         """Stop copying a partition. No thread of this class changes its log after this call."""
@@ -204,6 +206,9 @@ class _FetcherThread(threading.Thread):
         quota: ReplicationQuota | None = None,
     ) -> None:
         super().__init__(name=f"fetcher-{leader}-{number}", daemon=True)
+        self._log = ContextLogger(
+            _LOG, f"[ReplicaFetcher replicaId={broker_id}, leaderId={leader}, fetcherId={number}] "
+        )
         self._broker_id = broker_id
         self._leader = leader
         self._find_address = find_address
@@ -274,14 +279,7 @@ class _FetcherThread(threading.Thread):
                     left_out = self._failures.admit(self._leader, monotonic_ns())
                     if not self._ended.is_set() and left_out is not None:
                         # The controller replaces a leader that has ended.
-                        logger.log(
-                            _level_of(error),
-                            "broker %d: no records from leader %d: %s%s",
-                            self._broker_id,
-                            self._leader,
-                            error,
-                            left_out,
-                        )
+                        self._log.log(_level_of(error), "no records from the leader: %s%s", error, left_out)
                     self._ended.wait(self._settings.backoff_ms / 1000)
         finally:
             self._close()
@@ -386,12 +384,9 @@ class _FetcherThread(threading.Thread):
                             lost.append(one)
                         else:
                             self._pause(one, error)
-                    except Exception:
-                        # The other partitions of this leader go on.
+                    except Exception:  # noqa: BLE001 - the other partitions of this leader go on
                         self._drop(one)
-                        logger.exception(
-                            "broker %d: %r is no longer followed", self._broker_id, one.partition
-                        )
+                        self._log.exception("%r is no longer followed", one.partition)
                     else:
                         if data.records:
                             # An answer may have room for the first partitions only: the others are next.
@@ -413,7 +408,7 @@ class _FetcherThread(threading.Thread):
         if data.diverging_epoch.epoch >= 0:
             offset = common_end(log, data.diverging_epoch.epoch, data.diverging_epoch.end_offset)
             self._truncate(partition.topic, partition.partition, offset)
-            logger.info("broker %d: %r is truncated to offset %d", self._broker_id, partition, log.end_offset)
+            self._log.info("%r is truncated to offset %d", partition, log.end_offset)
             return
         if data.records:
             append_copied(log, data.records)
@@ -444,14 +439,7 @@ class _FetcherThread(threading.Thread):
                 self._truncate(one.partition.topic, one.partition.partition, end)
             elif start > before:
                 log.truncate_fully(start)
-            logger.warning(
-                "broker %d: %r had offset %d, its leader has %d to %d",
-                self._broker_id,
-                one.partition,
-                before,
-                start,
-                end,
-            )
+            self._log.warning("%r had offset %d, its leader has %d to %d", one.partition, before, start, end)
 
     def _list_offset(self, one: _Followed, timestamp: int) -> int:
         api, version = "list_offsets", _LIST_OFFSETS_VERSION
@@ -477,13 +465,7 @@ class _FetcherThread(threading.Thread):
         one.resume_at = math.inf if fenced else self._now() + self._settings.backoff_ms / 1000
         left_out = self._failures.admit(self._leader, monotonic_ns())
         if left_out is not None:
-            logger.info(
-                "broker %d: %r gets nothing from its leader: %s%s",
-                self._broker_id,
-                one.partition,
-                error,
-                left_out,
-            )
+            self._log.info("%r gets nothing from its leader: %s%s", one.partition, error, left_out)
 
     def _drop(self, one: _Followed) -> None:
         """Stop fetching a partition until the controller sends it again."""

@@ -15,10 +15,11 @@ from ctrlchan.broker.metadata.hosted_replicas import HostedReplicas
 from ctrlchan.broker.replica._partitions import Partition, WantedIsr
 from ctrlchan.broker.replica.isr_changes import AlteredPartition, IsrChange
 from ctrlchan.errors import ErrorCode
+from ctrlchan.log_context import ContextLogger
 
 __all__ = ["IsrController", "IsrUpdates"]
 
-logger = logging.getLogger("ctrlchan.broker")
+_LOG: Final = logging.getLogger("ctrlchan.broker")
 
 #: Answers of the controller after which the ISR stays as it is.
 _NOT_CHANGED: Final = (ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA)
@@ -35,12 +36,10 @@ class IsrUpdates:
 
     def __init__(
         self,
-        broker_id: int,
         controller: IsrController,
         replicas: HostedReplicas,
         lock: AbstractContextManager[object],
     ) -> None:
-        self._broker_id = broker_id
         self._controller = controller
         self._replicas = replicas
         self._lock = lock
@@ -50,14 +49,8 @@ class IsrUpdates:
 
     def ask(self, partition: Partition, wanted: WantedIsr) -> None:
         """Ask the controller for another ISR of a partition that this broker leads."""
-        logger.info(
-            "broker %d: ISR of %s-%d: %s is wanted, after %s",
-            self._broker_id,
-            partition.topic,
-            partition.partition,
-            list(wanted.isr),
-            list(partition.isr),
-        )
+        log = ContextLogger(_LOG, partition.log_context)
+        log.info("ISR %s is wanted, after %s", list(wanted.isr), list(partition.isr))
         change = IsrChange(
             partition.topic,
             partition.topic_id,
@@ -81,13 +74,8 @@ class IsrUpdates:
         if altered.error:
             self._count("failures")
             # After any other error the next LeaderAndIsr has the valid ISR.
-            logger.info(
-                "broker %d: ISR of %s-%d: the controller answers %s",
-                self._broker_id,
-                partition.topic,
-                partition.partition,
-                ErrorCode.name_of(altered.error),
-            )
+            log = ContextLogger(_LOG, partition.log_context)
+            log.info("the controller answers %s to the wanted ISR", ErrorCode.name_of(altered.error))
             return
         self._count("shrinks" if len(altered.isr) < len(partition.isr) else "expands")
         partition.set_isr(tuple(altered.isr), altered.partition_epoch, altered.leader_epoch)

@@ -25,10 +25,11 @@ from ctrlchan.broker.replica._partitions import Partition
 from ctrlchan.broker.replica.copied_records import append_copied, common_end
 from ctrlchan.broker.replica.thread_choice import thread_of
 from ctrlchan.errors import ErrorCode, KafkaError
+from ctrlchan.log_context import ContextLogger
 
 __all__ = ["LogDirMoves"]
 
-logger = logging.getLogger("ctrlchan.broker")
+_LOG: Final = logging.getLogger("ctrlchan.broker")
 
 _UNDEFINED: Final = -1
 #: Seconds until a log that is being cleaned is tried again.
@@ -64,13 +65,11 @@ class LogDirMoves:
 
     def __init__(
         self,
-        broker_id: int,
         logs: LogManager,
         directories: int,
         settings: LogDirMoveSettings | None = None,
         quota: ReplicationQuota | None = None,
     ) -> None:
-        self._broker_id = broker_id
         self._logs = logs
         self._settings = settings or LogDirMoveSettings()
         self._count = self._settings.threads or directories
@@ -92,10 +91,7 @@ class LogDirMoves:
             partition.set_future_start(future.start_offset)
             thread = self._threads.get(place)
             if thread is None:
-                name = f"replica-alter-log-dirs-{place}"
-                thread = _MoveThread(
-                    name, self._broker_id, self._logs, self._settings, self._quota, self._forget_idle
-                )
+                thread = _MoveThread(place, self._logs, self._settings, self._quota, self._forget_idle)
                 self._threads[place] = thread
                 thread.start()
             thread.add((topic, number), partition)
@@ -138,19 +134,21 @@ class LogDirMoves:
 
 
 class _MoveThread(threading.Thread):
-    """Moves its partitions. ``forget``: called without partitions; returns whether the thread ends."""
+    """Moves its partitions. ``number``: among the threads.
+
+    ``forget``: called without partitions; returns whether the thread ends.
+    """
 
     def __init__(
         self,
-        name: str,
-        broker_id: int,
+        number: int,
         logs: LogManager,
         settings: LogDirMoveSettings,
         quota: ReplicationQuota,
         forget: Callable[[_MoveThread], bool],
     ) -> None:
-        super().__init__(name=name, daemon=True)
-        self._broker_id = broker_id
+        super().__init__(name=f"replica-alter-log-dirs-{number}", daemon=True)
+        self._log = ContextLogger(_LOG, f"[ReplicaAlterLogDirsThread-{number}]: ")
         self._logs = logs
         self._settings = settings
         self._quota = quota
@@ -211,8 +209,8 @@ class _MoveThread(threading.Thread):
             done = self._step(key, move)
         except KafkaError as error:
             done = self._after(key, move, error)
-        except Exception:
-            logger.exception("broker %d: %s-%d is no longer moved", self._broker_id, *key)
+        except Exception:  # noqa: BLE001 - the other moves go on
+            self._log.exception("%s-%d is no longer moved", *key)
             done = _Step.ENDED
         if done is _Step.ENDED:
             move.partition.set_future_start(None)
@@ -295,8 +293,8 @@ class _MoveThread(threading.Thread):
             # The log directory at fault goes offline.
             self._logs.check_log(*key)
             if self._logs.future_log(*key) is None or move.partition.log is None:
-                logger.error("broker %d: %s-%d is not moved: %s", self._broker_id, *key, error)
+                self._log.error("%s-%d is not moved: %s", *key, error)
                 return _Step.ENDED
-        logger.warning("broker %d: %s-%d is moved later: %s", self._broker_id, *key, error)
+        self._log.warning("%s-%d is moved later: %s", *key, error)
         move.resume_at = monotonic() + self._settings.backoff_ms / 1000
         return _Step.PAUSES

@@ -27,12 +27,13 @@ from ctrlchan.broker.replica._partitions import Partition, PartitionTable
 from ctrlchan.broker.replica.fetcher import FetcherFigures, ReplicaFetchers
 from ctrlchan.broker.replica.log_dir_moves import LogDirMoves
 from ctrlchan.errors import ErrorCode, KafkaError, LogDirectoryError
+from ctrlchan.log_context import ContextLogger
 from ctrlchan.peers.connection import Address
 from ctrlchan.peers.security import PeerSecurity
 
 __all__ = ["LeadershipListener", "ReplicaManager"]
 
-logger = logging.getLogger("ctrlchan.broker")
+_LOG: Final = logging.getLogger("ctrlchan.broker")
 
 #: From this number on, several threads open the logs.
 _MANY: Final = 16
@@ -81,7 +82,7 @@ class ReplicaManager:
         move_quota: ReplicationQuota | None = None,
     ) -> None:
         self.table = table
-        self._broker_id = table.broker_id
+        self._log = ContextLogger(_LOG, f"[ReplicaManager broker={table.broker_id}] ")
         self._logs = logs
         self._topic_config = topic_config
         self._replicas = replicas
@@ -89,10 +90,10 @@ class ReplicaManager:
         self._max_lag_ms = max_lag_ms
         self._listeners = listeners
         self._fetchers = ReplicaFetchers(
-            self._broker_id, find_address, self._truncate, fetching, security, follower_quota
+            table.broker_id, find_address, self._truncate, fetching, security, follower_quota
         )
         directories = len(logs.online_dirs) + len(logs.offline_dirs)
-        self.moves = LogDirMoves(self._broker_id, logs, directories, moving, move_quota)
+        self.moves = LogDirMoves(logs, directories, moving, move_quota)
         self._stopped = threading.Event()
         self._isr_thread = threading.Thread(target=self._shrink_isrs, name="isr-expiration", daemon=True)
 
@@ -124,7 +125,7 @@ class ReplicaManager:
         try:
             self._logs.delete_logs([(topic, partition) for topic, partition, _ in deleted])
         except (KafkaError, OSError) as error:
-            logger.error("broker %d: not all logs can be deleted: %s", self._broker_id, error)
+            self._log.error("not all logs can be deleted: %s", error)
         for topic, partition, leader_epoch in deleted:
             if topic in self._listeners:
                 self._listeners[topic].on_resigned(partition, leader_epoch if leader_epoch >= 0 else None)
@@ -138,7 +139,7 @@ class ReplicaManager:
         try:
             self._move(topic, partition, path, is_known)
         except KafkaError as error:
-            logger.warning("broker %d: %s-%d is not moved: %s", self._broker_id, topic, partition, error)
+            self._log.warning("%s-%d is not moved: %s", topic, partition, error)
             if error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
                 # What clients have got since the request exists.
                 return int(ErrorCode.REPLICA_NOT_AVAILABLE)
@@ -174,10 +175,10 @@ class ReplicaManager:
         try:
             topic_id = checkpoints.read_topic_id(future.folder)
         except (OSError, LogDirectoryError) as error:
-            logger.warning("broker %d: %s: %s", self._broker_id, future.folder, error)
+            self._log.warning("%s: %s", future.folder, error)
             topic_id = None
         if topic_id not in (None, self._logs.topic_id(topic, number)):
-            logger.warning("broker %d: %s is of a deleted topic", self._broker_id, future.folder)
+            self._log.warning("%s is of a deleted topic", future.folder)
             self.moves.end(topic, number)
             self._logs.delete_future(topic, number)
             return
@@ -241,7 +242,7 @@ class ReplicaManager:
             become(one, partition, log)
         except (KafkaError, OSError) as error:
             code = error.code if isinstance(error, KafkaError) else int(ErrorCode.KAFKA_STORAGE_ERROR)
-            logger.error("broker %d: %s-%d has no log: %s", self._broker_id, one.topic, one.partition, error)
+            self._log.error("%s-%d has no log: %s", one.topic, one.partition, error)
             if code == ErrorCode.KAFKA_STORAGE_ERROR:
                 partition.set_offline()
             return code
@@ -286,8 +287,8 @@ class ReplicaManager:
         while not self._stopped.wait(self._max_lag_ms / 2000):
             try:
                 self.table.shrink_isrs()
-            except Exception:
-                logger.exception("broker %d: ISRs cannot shrink", self._broker_id)
+            except Exception:  # noqa: BLE001 - the next time may succeed
+                self._log.exception("ISRs cannot shrink")
 
 
 def _errors(codes: Iterable[int]) -> dict[int, int]:

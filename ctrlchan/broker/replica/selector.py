@@ -15,6 +15,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from ctrlchan.config import table
 from ctrlchan.config.classes import instance_of
+from ctrlchan.log_context import ContextLogger
 from ctrlchan.rate_limit import LogRateLimit
 
 __all__ = [
@@ -26,7 +27,7 @@ __all__ = [
     "make_replica_selector",
 ]
 
-logger = logging.getLogger("ctrlchan.broker")
+_LOG: Final = logging.getLogger("ctrlchan.broker")
 
 #: The class of Kafka that is served here.
 _RACK_AWARE: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
@@ -123,7 +124,7 @@ class SelectingReplicas:
         self, broker_id: int, selector: ReplicaSelector, questions_of: Callable[[int, _Choose], bool]
     ) -> None:
         self._questions_of = questions_of
-        self._broker_id = broker_id
+        self._log = ContextLogger(_LOG, f"[ReplicaManager broker={broker_id}] ")
         self._selector = selector
         self._failures = LogRateLimit()
 
@@ -158,14 +159,8 @@ class SelectingReplicas:
                 raise ValueError(f"{chosen!r} is none of the replicas that can be read")
             # A client could not connect to a broker that is not live.
             return chosen.broker_id if chosen.host is not None else _LEADER
-        except Exception:
+        except Exception:  # noqa: BLE001 - it is the user's code
             left_out = self._failures.admit(0, time.monotonic_ns())
             if left_out is not None:
-                logger.exception(
-                    "broker %d: %s-%d: the replica selector failed%s",
-                    self._broker_id,
-                    topic,
-                    partition,
-                    left_out,
-                )
+                self._log.exception("%s-%d: the replica selector failed%s", topic, partition, left_out)
             return _FAILED

@@ -26,6 +26,7 @@ from ctrlchan.channel.queues.channel_state import FAILED_CHANNEL, Called, Channe
 from ctrlchan.channel.queues.full_state_builder import FullStates
 from ctrlchan.channel.queues.time_limits import NEVER
 from ctrlchan.channel.wire.poller import READ, WRITE, new_poller
+from ctrlchan.log_context import ContextLogger
 from ctrlchan.state_change_log import StateChangeLogger
 
 __all__ = ["Dispatcher"]
@@ -58,8 +59,8 @@ class Dispatcher:
         self._stop_at: float | None = None
         self._deadline = 0.0
         controller_id = channel_state.config.controller_id
-        self._prefix = f"[RequestSendThread controllerId={controller_id}] "
-        self._full_states = FullStates(channel_state, self._prefix)
+        self._log = ContextLogger(_LOG, f"[RequestSendThread controllerId={controller_id}] ")
+        self._full_states = FullStates(channel_state, self._log)
         self._state_changes = StateChangeLogger(controller_id, channel_state.controller_epoch)
         self._thread = threading.Thread(
             target=self._run, name=f"Controller-{controller_id}-dispatcher", daemon=True
@@ -104,7 +105,7 @@ class Dispatcher:
             while not self._is_over():
                 self._turn()
         except BaseException as problem:  # noqa: BLE001 - every request must end if the thread fails
-            _LOG.exception("%sThe channel's thread failed; every request ends.", self._prefix)
+            self._log.exception("The channel's thread failed; every request ends.")
             with self._channel_state.lock:
                 self._channel_state.failure = problem
                 if not self._channel_state.closed:
@@ -162,7 +163,7 @@ class Dispatcher:
         if ended or called:
             self._publish(ended, called)
         if notes or exits:
-            self._log(notes, exits)
+            self._log_notes(notes, exits)
         if channel_state.has_ready:
             self._full_states.build()
             # New requests must be written to the senders, and ended ones published.
@@ -236,7 +237,7 @@ class Dispatcher:
             if self._state_changes.traces:
                 self._trace([*ended, *(sent for sent, _, _ in called)])
         except BaseException:  # noqa: BLE001 - a log handler's error must not delay outcomes
-            _LOG.exception("%sOutcomes could not be traced", self._prefix)
+            self._log.exception("Outcomes could not be traced")
         self._notify(publish(ended))
         recorder = self._channel_state.recorder
         if recorder is None:
@@ -254,7 +255,7 @@ class Dispatcher:
             try:
                 listener.finished(sent)
             except BaseException:  # noqa: BLE001 - a future's callbacks are the caller's code
-                _LOG.exception("%sA listener of %r failed", self._prefix, sent)
+                self._log.exception("A listener of %r failed", sent)
 
     def _call_back(self, sent: Sent, queue: BrokerQueue | None, go: bool) -> int:
         """Run the callback, publish the outcome, and return when the callback had returned (monotonic ns)."""
@@ -263,7 +264,7 @@ class Dispatcher:
         try:
             sent.callback(sent.ending)
         except BaseException:  # noqa: BLE001 - it is the caller's code
-            _LOG.exception("%sThe callback of %r failed", self._prefix, sent)
+            self._log.exception("The callback of %r failed", sent)
         returned = monotonic_ns()
         listeners = publish([sent])
         if queue is not None:
@@ -287,7 +288,7 @@ class Dispatcher:
                 log = StateChangeLogger(channel_state.config.controller_id, outcome.request.controller_epoch)
                 log.trace(response_line(outcome, outcome.response, brokers))
 
-    def _log(self, notes: list[Note], exits: list[tuple[int, int, int]]) -> None:
+    def _log_notes(self, notes: list[Note], exits: list[tuple[int, int, int]]) -> None:
         for note in notes:
             self._log_line(note.level, note.message, *note.arguments)
         for number, pid, exit_code in exits:
@@ -298,7 +299,7 @@ class Dispatcher:
     def _log_line(self, level: int, message: str, *arguments: object) -> None:
         # Filters and handlers of the program may raise anything.
         with suppress(BaseException):
-            _LOG.log(level, self._prefix + message, *arguments)
+            self._log.log(level, message, *arguments)
 
     # -- the end
 

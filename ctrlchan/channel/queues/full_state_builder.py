@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Hashable, Sequence
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from ctrlchan.channel.coalescing.internal_entries import CollapsedEntry
 from ctrlchan.channel.outcome import OutcomeKind, RequestResult
 from ctrlchan.channel.queues.broker_queue import BrokerQueue
 from ctrlchan.channel.queues.channel_state import ChannelState
 from ctrlchan.channel.queues.full_state import FullStateSource
+from ctrlchan.log_context import ContextLogger
 
 __all__ = ["FullStates"]
-
-_LOG: Final = logging.getLogger("ctrlchan.channel")
 
 #: (source, version, known, fingerprint of the deletions) -> the entries that the answer is for.
 _Wanted: TypeAlias = (
@@ -25,9 +23,9 @@ _Wanted: TypeAlias = (
 class FullStates:
     """Asks the sources for full states. Used by the channel's thread only; takes the lock itself."""
 
-    def __init__(self, channel_state: ChannelState, prefix: str) -> None:
+    def __init__(self, channel_state: ChannelState, log: ContextLogger) -> None:
         self._channel_state = channel_state
-        self._prefix = prefix
+        self._log = log
 
     def build(self) -> None:
         """Build a full state for every queue that is ready; if the source fails, its entry is REFUSED."""
@@ -39,7 +37,7 @@ class FullStates:
                 with source(version, known, deletions) as full_state, self._channel_state.lock:
                     self._channel_state.provide(entries, full_state, known)
             except BaseException as problem:  # noqa: BLE001 - the source is the caller's code
-                _LOG.exception("%sThe full state for %s could not be made", self._prefix, _names(entries))
+                self._log.exception("The full state for %s could not be made", _names(entries))
                 result = RequestResult(
                     OutcomeKind.REFUSED, detail=f"the full state could not be made: {problem}"
                 )

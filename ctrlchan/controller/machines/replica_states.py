@@ -20,6 +20,7 @@ from ctrlchan.controller.machines.recipients import brokers_by_row, one_batch, r
 from ctrlchan.controller.machines.replica_table import replica_keys
 from ctrlchan.controller.machines.state_changes import StateChangeLines
 from ctrlchan.controller.machines.states import ReplicaState, valid_changes
+from ctrlchan.log_context import ContextLogger
 from ctrlchan.state.lists import contains, entries_within, packed_values, select, take
 from ctrlchan.state.rows import distinct
 from ctrlchan.state_change_log import StateChangeLogger
@@ -54,6 +55,7 @@ class ReplicaStateMachine:
         self._context = context
         self._nodes = nodes
         self._batch = batch
+        self._log = ContextLogger(_LOG, f"[ReplicaStateMachine controllerId={controller_id}] ")
         self._lines = StateChangeLines(context, log, controller_id)
 
     def startup(self) -> None:
@@ -171,7 +173,8 @@ class ReplicaStateMachine:
         """Append replicas that became online without being assigned."""
         context = self._context
         for row, broker in zip(rows.tolist(), brokers.tolist(), strict=True):
-            _LOG.error("replica %d of %s is not assigned; it is added", broker, context.partition_name(row))
+            name = context.partition_name(row)
+            self._log.error("replica %d of %s is not assigned; it is added", broker, name)
             assigned = context.state.partitions.replicas[row].tolist()
             context.state.update(row, replicas=[*assigned, broker])
 

@@ -24,6 +24,7 @@ from ctrlchan.controller.machines.reassignment_node import remove_entries
 from ctrlchan.controller.machines.replica_states import ReplicaStateMachine
 from ctrlchan.controller.machines.states import PartitionState, ReplicaState
 from ctrlchan.errors import ErrorCode
+from ctrlchan.log_context import ContextLogger
 from ctrlchan.state.rows import distinct
 from ctrlchan.zookeeper.cluster import ClusterNodes
 
@@ -65,7 +66,7 @@ class TopicDeletionManager:
         self._replica_states = replica_states
         self._send_update_metadata = send_update_metadata
         self._enabled = enabled
-        self._prefix = f"[Topic Deletion Manager {controller_id}] "
+        self._log = ContextLogger(_LOG, f"[Topic Deletion Manager {controller_id}] ")
 
     # -- requests
 
@@ -86,7 +87,7 @@ class TopicDeletionManager:
         """Queue topics whose requests stand in ZooKeeper, and begin their deletion."""
         topics = self._accept(requested)
         if topics:
-            self._log(logging.INFO, "deletion of topics is requested: %s", _listed(topics))
+            self._log.info("deletion of topics is requested: %s", _listed(topics))
             self._context.queue_topic_deletion(topics)
             self.halt_reassigned(topics)
             self.resume()
@@ -102,7 +103,7 @@ class TopicDeletionManager:
         halted = self._context.topics_to_delete.intersection(topics)
         if halted:
             self._context.topics_ineligible.update(halted)
-            self._log(logging.INFO, "deletion of topics is halted (%s): %s", reason, _listed(halted))
+            self._log.info("deletion of topics is halted (%s): %s", reason, _listed(halted))
 
     def halt_reassigned(self, topics: Iterable[str]) -> None:
         """Halt the deletion of topics that have a reassignment with a live leader.
@@ -145,7 +146,7 @@ class TopicDeletionManager:
         ineligible = self._context.topics_ineligible
         begun = [name for name in replicas.topics_where(idle) if name not in ineligible]
         if begun:
-            self._log(logging.INFO, "deletion of topics begins: %s", _listed(begun))
+            self._log.info("deletion of topics begins: %s", _listed(begun))
             self._begin(begun)
 
     # -- results
@@ -166,8 +167,7 @@ class TopicDeletionManager:
         }
         if failed:
             first = min(failed)
-            self._log(
-                logging.WARNING,
+            self._log.warning(
                 "broker %d did not delete %d replicas, the first is %s-%d: error %d",
                 broker_id,
                 len(failed),
@@ -219,9 +219,7 @@ class TopicDeletionManager:
         refused = [name for name in names if not self._enabled or not self._context.has_topic(name)]
         if refused:
             reason = "no such topics" if self._enabled else "delete.topic.enable is false"
-            self._log(
-                logging.WARNING, "requests to delete topics are removed (%s): %s", reason, _listed(refused)
-            )
+            self._log.warning("requests to delete topics are removed (%s): %s", reason, _listed(refused))
             self._nodes.delete_topic_requests(refused)
         gone = set(refused)
         return [name for name in names if name not in gone]
@@ -260,7 +258,7 @@ class TopicDeletionManager:
         replicas = self._replicas_of(topics)
         self._move(replicas, np.ones(len(replicas.rows), bool), ReplicaState.NON_EXISTENT)
         self._context.remove_topics(topics)
-        self._log(logging.INFO, "topics are deleted: %s", _listed(topics))
+        self._log.info("topics are deleted: %s", _listed(topics))
 
     def _move(self, replicas: _Replicas, chosen: Bool, target: ReplicaState) -> None:
         if chosen.any():
@@ -268,16 +266,13 @@ class TopicDeletionManager:
 
     # -- log lines
 
-    def _log(self, level: int, message: str, *arguments: object) -> None:
-        _LOG.log(level, self._prefix + message, *arguments)
-
     def _log_replicas(self, message: str, rows: Int64, brokers: Int32) -> None:
         """Write a line of level DEBUG that names replicas; none without replicas."""
-        if len(rows) and _LOG.isEnabledFor(logging.DEBUG):
+        if len(rows) and self._log.isEnabledFor(logging.DEBUG):
             pairs = zip(rows[:_NAMED].tolist(), brokers[:_NAMED].tolist(), strict=True)
             names = [f"{self._context.partition_name(row)} on broker {broker}" for row, broker in pairs]
             more = f", and {len(rows) - _NAMED} more" if len(rows) > _NAMED else ""
-            self._log(logging.DEBUG, "%s: %s%s", message, ", ".join(names), more)
+            self._log.debug("%s: %s%s", message, ", ".join(names), more)
 
     # -- rows
 

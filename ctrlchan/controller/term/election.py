@@ -27,6 +27,7 @@ from ctrlchan.errors import (
     SessionExpiredError,
     ZooKeeperError,
 )
+from ctrlchan.log_context import ContextLogger
 from ctrlchan.zookeeper import paths
 from ctrlchan.zookeeper.cluster import ClusterNodes
 from ctrlchan.zookeeper.session import ZooKeeperSession
@@ -59,6 +60,7 @@ class Elector:
         nodes: ClusterNodes,
         begin_term: Callable[[Elected], ControllerCore],
     ) -> None:
+        self._log = ContextLogger(_LOG, f"[Controller id={controller_id}] ")
         self._id = controller_id
         self._session = session
         self._nodes = nodes
@@ -121,7 +123,7 @@ class Elector:
         """
         self._resign_unless_controller()
         if self.core is core:
-            _LOG.warning(
+            self._log.warning(
                 "A broker knows a controller epoch above %d, but ZooKeeper names no other controller: "
                 "electing again",
                 core.epoch,
@@ -132,17 +134,19 @@ class Elector:
         """Act on an exception of an event: end the term where the state may be wrong, else log it."""
         moved = isinstance(error, ControllerMovedError) or isinstance(error.__cause__, ControllerMovedError)
         if moved:
-            _LOG.info("Controller moved to another broker when processing %s: %s", event, error)
+            self._log.info("Controller moved to another broker when processing %s: %s", event, error)
             self._after_moved()
         elif isinstance(error, SessionExpiredError):
             # The event of the expired session follows, or was just processed.
-            _LOG.warning("The session expired when processing %s", event)
+            self._log.warning("The session expired when processing %s", event)
             self.end_term("the session with ZooKeeper has expired")
         elif isinstance(error, _ENDS_THE_TERM) and self.core is not None:
-            _LOG.error("Error processing event %s; forcing the controller to resign", event, exc_info=error)
+            self._log.error(
+                "Error processing event %s; forcing the controller to resign", event, exc_info=error
+            )
             self.give_up(f"{event}: {error}")
         else:
-            _LOG.error("Error processing event %s", event, exc_info=error)
+            self._log.error("Error processing event %s", event, exc_info=error)
 
     # -- the end of a term
 
@@ -154,14 +158,14 @@ class Elector:
         core = self.core
         if core is None:
             return
-        _LOG.info("Resigning: %s", reason)
+        self._log.info("Resigning: %s", reason)
         core.fence()
         self.core = None
         self.active_since = None
         core.batch.clear()
         core.channel.shutdown(_CHANNEL_TIMEOUT)
         core.notify(NotificationKind.RESIGNED, reason=reason)
-        _LOG.info("Resigned")
+        self._log.info("Resigned")
 
     def give_up(self, reason: str) -> None:
         """End the term and delete ``/controller``, so that there is another election.
@@ -175,10 +179,10 @@ class Elector:
         try:
             self._nodes.resign(core.context.epoch_zk_version)
         except ControllerMovedError:
-            _LOG.warning("Controller has already moved when trying to trigger controller movement")
+            self._log.warning("Controller has already moved when trying to trigger controller movement")
         except ZooKeeperError as error:
             # The node goes with the session, or with the next election of this controller.
-            _LOG.error("/controller could not be deleted: %s", error)
+            self._log.error("/controller could not be deleted: %s", error)
         self._elect_later()
 
     # -- inside
@@ -220,7 +224,7 @@ class Elector:
         try:
             self._resign_unless_controller()
         except ZooKeeperError as error:
-            _LOG.warning("/controller cannot be read: %s", error)
+            self._log.warning("/controller cannot be read: %s", error)
         self.end_term("another controller may have been elected")
         self._elect_later()
 
@@ -236,12 +240,12 @@ class Elector:
             # One of this session is left of a term that could not delete it.
             if node is not None and not replace and not self._is_ours(node):
                 self.active_controller_id = node.broker_id
-                _LOG.debug("Broker %d has been elected as the controller", node.broker_id)
+                self._log.debug("Broker %d has been elected as the controller", node.broker_id)
                 self._check_migration(node.kraft_epoch)
                 return
             elected = self._nodes.become_controller(self._id, int(time() * 1_000), replace=replace)
         except ControllerMovedError as error:
-            _LOG.info("Another controller was elected: %s", error)
+            self._log.info("Another controller was elected: %s", error)
             self.active_controller_id = None
             return
         except MigrationError as error:
@@ -250,12 +254,12 @@ class Elector:
         except SessionExpiredError:
             raise
         except ZooKeeperError as error:
-            _LOG.error("The election failed: %s", error)
+            self._log.error("The election failed: %s", error)
             self._elect_later()
             return
         self.refusal = None
         self.active_controller_id = self._id
-        _LOG.info(
+        self._log.info(
             "%d successfully elected as the controller. Epoch incremented to %d and epoch zk version is now "
             "%d",
             self._id,
@@ -275,7 +279,9 @@ class Elector:
         except (CtrlchanError, Exception) as error:
             if isinstance(error.__cause__, ControllerMovedError) or self._session.is_closed:
                 raise
-            _LOG.error("Error while becoming controller; forcing the controller to resign", exc_info=error)
+            self._log.error(
+                "Error while becoming controller; forcing the controller to resign", exc_info=error
+            )
             self.give_up(f"the failover failed: {error}")
         else:
             self._pause = _FIRST_PAUSE
@@ -288,7 +294,9 @@ class Elector:
 
     def _refuse(self, error: MigrationError) -> None:
         if self.refusal is None:
-            _LOG.error("This controller may not be elected: the cluster is migrating to KRaft (%s)", error)
+            self._log.error(
+                "This controller may not be elected: the cluster is migrating to KRaft (%s)", error
+            )
         self.refusal = error
 
     def _elect_later(self) -> None:

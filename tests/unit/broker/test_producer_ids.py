@@ -26,7 +26,7 @@ def results(taken: list[Future[int]]) -> list[int]:
 
 def test_requests_wait_for_a_block() -> None:
     allocator = Allocator()
-    ids = ProducerIds(allocator)
+    ids = ProducerIds(1, allocator)
     taken = [ids.take() for _ in range(5)]
     [block] = allocator.asked
     assert not any(one.done() for one in taken)
@@ -40,7 +40,7 @@ def test_requests_wait_for_a_block() -> None:
 @pytest.mark.parametrize("block", [(5, 0), (-1, 1_000), (2**63 - 10, 1_000), None])
 def test_requests_fail_together_with_the_block(block: Block | None) -> None:
     allocator = Allocator()
-    ids = ProducerIds(allocator)
+    ids = ProducerIds(1, allocator)
     taken = [ids.take(), ids.take()]
     if block is None:
         allocator.asked[0].set_exception(KafkaError(ErrorCode.STALE_BROKER_EPOCH))
@@ -59,11 +59,11 @@ def test_an_allocation_that_raises_fails_the_request() -> None:
     def allocate() -> Future[Block]:
         raise KafkaError(ErrorCode.NOT_CONTROLLER)
 
-    assert isinstance(ProducerIds(allocate).take().exception(), KafkaError)
+    assert isinstance(ProducerIds(1, allocate).take().exception(), KafkaError)
 
 
 def test_random_blocks_differ_and_are_ids() -> None:
-    ids = ProducerIds(random_block)
+    ids = ProducerIds(1, random_block)
     taken = results([ids.take() for _ in range(1_001)])
     assert len(set(taken)) == 1_001
     assert taken[:1_000] == list(range(taken[0], taken[0] + 1_000))

@@ -43,6 +43,7 @@ from ctrlchan.broker.coordinator.group.store import GroupStore, offset_error
 from ctrlchan.broker.coordinator.group.syncing import Syncing
 from ctrlchan.broker.coordinator.group.verification import Verify, unverified
 from ctrlchan.errors import ErrorCode
+from ctrlchan.log_context import ContextLogger
 
 __all__ = ["GroupCoordinator"]
 
@@ -60,12 +61,16 @@ class GroupCoordinator:
 
     def __init__(
         self,
+        broker_id: int,
         config: GroupConfig,
         topic: CoordinatorTopic,
         timers: Timers,
         now_ms: Callable[[], int],
         verify: Verify = unverified,
     ) -> None:
+        self._log = ContextLogger(_LOG, f"[GroupCoordinator {broker_id}]: ")
+        # Of what Kafka has in its GroupMetadataManager.
+        self._storage_log = ContextLogger(_LOG, f"[GroupMetadataManager brokerId={broker_id}] ")
         self._config = config
         self._topic = topic
         self._timers = timers
@@ -74,12 +79,12 @@ class GroupCoordinator:
         self._registry = GroupRegistry(config.offsets_topic_partitions, now_ms)
         self._purgatory = Purgatory(timers)
         acks = config.offsets_commit_required_acks
-        store = GroupStore(topic, self._registry.partition_for, now_ms, acks)
-        self._rebalances = Rebalances(config, store, timers, self._purgatory)
-        self._joining = Joining(config, self._rebalances, store)
+        store = GroupStore(topic, self._registry.partition_for, now_ms, self._storage_log, acks)
+        self._rebalances = Rebalances(config, store, timers, self._purgatory, self._log)
+        self._joining = Joining(config, self._rebalances, store, self._log)
         self._syncing = Syncing(self._rebalances, store)
         self._committing = Committing(config, self._registry, self._rebalances, store, now_ms)
-        self._cleaner = OffsetCleaner(config, self._registry, store)
+        self._cleaner = OffsetCleaner(config, self._registry, store, self._storage_log)
         self._active = False
         self._expiration: Timer | None = None
 
@@ -106,16 +111,18 @@ class GroupCoordinator:
         if not self._registry.begin_loading(partition, epoch):
             return
         try:
-            groups = load_groups(self._topic.read(partition), self._now_ms)
+            groups = load_groups(self._topic.read(partition), self._now_ms, self._storage_log)
             for group in groups:
                 if self._registry.add_loaded(group, partition):
                     with group.locked():
                         self._rebalances.resume(group)
                         for producer_id in group.offsets.producers:
                             self._registry.open_transaction(producer_id, group)
-            _LOG.info("partition %d of the offsets topic: %d groups loaded", partition, len(groups))
+            self._storage_log.info(
+                "partition %d of the offsets topic: %d groups loaded", partition, len(groups)
+            )
         except Exception:  # noqa: BLE001 - the partition is served all the same
-            _LOG.exception("partition %d of the offsets topic cannot be loaded", partition)
+            self._storage_log.exception("partition %d of the offsets topic cannot be loaded", partition)
         finally:
             while ended := self._registry.end_loading(partition):
                 for each in ended:
@@ -391,7 +398,7 @@ class GroupCoordinator:
             error = group.error_of_member(member_id, leaving.instance_id)
             if error:
                 return error
-        _LOG.info(
+        self._log.info(
             "group %.100r: %.100r leaves; the client's reason: %.100r",
             group.group_id,
             member_id,

@@ -6,8 +6,6 @@ Source: ``GroupCoordinator.handleJoinGroup``; KIP-345 (static members), KIP-394 
 
 from __future__ import annotations
 
-import logging
-
 from ctrlchan.broker.config.group_config import GroupConfig
 from ctrlchan.broker.coordinator.group.group import Group, GroupState
 from ctrlchan.broker.coordinator.group.members import JoinCallback, Member
@@ -15,16 +13,18 @@ from ctrlchan.broker.coordinator.group.rebalance import NEW_MEMBER_JOIN_TIMEOUT,
 from ctrlchan.broker.coordinator.group.requests import UNKNOWN_MEMBER, JoinRequest, JoinResult
 from ctrlchan.broker.coordinator.group.store import GroupStore
 from ctrlchan.errors import ErrorCode, IllegalStateError
+from ctrlchan.log_context import ContextLogger
 
 __all__ = ["Joining"]
-
-_LOG = logging.getLogger(__name__)
 
 
 class Joining:
     """Lets members into groups. Every method requires the lock of its group."""
 
-    def __init__(self, config: GroupConfig, rebalances: Rebalances, store: GroupStore) -> None:
+    def __init__(
+        self, config: GroupConfig, rebalances: Rebalances, store: GroupStore, log: ContextLogger
+    ) -> None:
+        self._log = log
         self._config = config
         self._rebalances = rebalances
         self._store = store
@@ -132,7 +132,7 @@ class Joining:
             raise IllegalStateError(f"group {group.group_id} is Empty, with a static member {instance_id}")
         old_id = group.static_members[instance_id]
         old_leader = group.leader_id
-        _LOG.info(
+        self._log.info(
             "group %.100r: static member %.100r is %.100r, was %.100r",
             group.group_id,
             instance_id,
@@ -170,7 +170,9 @@ class Joining:
             if group.generation_id != generation_id or group.members.get(new_id) is not member:
                 return  # it has been answered
             if error:
-                _LOG.warning("group %.100r: %.100r was not stored: %s", group.group_id, new_id, error.name)
+                self._log.warning(
+                    "group %.100r: %.100r was not stored: %s", group.group_id, new_id, error.name
+                )
                 group.answer_join(
                     member,
                     JoinResult(

@@ -6,7 +6,6 @@ it cannot read; here that record is skipped and counted.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable
 
 from ctrlchan.broker.coordinator.common.partitions import TopicPartition
@@ -25,10 +24,9 @@ from ctrlchan.broker.coordinator.group.records import (
     read_offset_value,
 )
 from ctrlchan.errors import DecodeError
+from ctrlchan.log_context import ContextLogger
 
 __all__ = ["load_groups"]
-
-_LOG = logging.getLogger(__name__)
 
 _Offsets = dict[OffsetKey, tuple[int, CommittedOffset]]
 
@@ -74,7 +72,7 @@ class _Replay:
             self.unknown_keys += 1
 
 
-def load_groups(batches: Iterable[StoredBatch], now_ms: Callable[[], int]) -> list[Group]:
+def load_groups(batches: Iterable[StoredBatch], now_ms: Callable[[], int], log: ContextLogger) -> list[Group]:
     """Return the groups that the records leave, in order of their names.
 
     A group without members is Empty, any other Stable. Groups that have offsets only are Empty, generation 0.
@@ -93,9 +91,9 @@ def load_groups(batches: Iterable[StoredBatch], now_ms: Callable[[], int]) -> li
                 unreadable += 1
                 example = f"the last one in the batch at {batch.first_offset}: {error}"
     if unreadable:
-        _LOG.error("%d records cannot be read and are skipped, %s", unreadable, example)
+        log.error("%d records cannot be read and are skipped, %s", unreadable, example)
     if replay.unknown_keys:
-        _LOG.warning("%d records of a later Kafka are skipped", replay.unknown_keys)
+        log.warning("%d records of a later Kafka are skipped", replay.unknown_keys)
 
     groups = {group_id: _group_of(group_id, value, now_ms) for group_id, value in replay.groups.items()}
     committed = _by_group(replay.offsets)

@@ -6,7 +6,6 @@ Source: ``doCommitOffsets`` and ``doTxnCommitOffsets`` of ``GroupCoordinator``, 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Sequence
 
 from ctrlchan.broker.config.group_config import GroupConfig
@@ -27,10 +26,9 @@ from ctrlchan.broker.coordinator.group.requests import (
 )
 from ctrlchan.broker.coordinator.group.store import GroupStore
 from ctrlchan.errors import ErrorCode
+from ctrlchan.log_context import ContextLogger
 
 __all__ = ["CommitCallback", "Committing", "OffsetCleaner", "fetch_offsets", "java_length"]
-
-_LOG = logging.getLogger(__name__)
 
 CommitCallback = Callable[[dict[TopicPartition, ErrorCode]], None]
 
@@ -173,7 +171,10 @@ def fetch_offsets(
 class OffsetCleaner:
     """Removes offsets from groups, and groups that have none left. The caller holds no group's lock."""
 
-    def __init__(self, config: GroupConfig, registry: GroupRegistry, store: GroupStore) -> None:
+    def __init__(
+        self, config: GroupConfig, registry: GroupRegistry, store: GroupStore, log: ContextLogger
+    ) -> None:
+        self._log = log
         self._config = config
         self._registry = registry
         self._store = store
@@ -203,7 +204,9 @@ class OffsetCleaner:
                 # A group of generation 0 was never stored: it only has offsets.
                 with_group = known and group.generation_id > 0
                 if known:
-                    _LOG.info("group %.100r is deleted, generation %d", group.group_id, group.generation_id)
+                    self._log.info(
+                        "group %.100r is deleted, generation %d", group.group_id, group.generation_id
+                    )
                 if removed or with_group:
                     self._store.store_tombstones(group, removed, with_group=with_group)
                 count += len(removed)

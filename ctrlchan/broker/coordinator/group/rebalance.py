@@ -5,7 +5,6 @@ Source: ``kafka.coordinator.group.{GroupCoordinator,DelayedJoin,DelayedSync,Dela
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Hashable, Mapping
 from contextlib import AbstractContextManager
 from typing import Final
@@ -18,10 +17,9 @@ from ctrlchan.broker.coordinator.group.members import Member
 from ctrlchan.broker.coordinator.group.requests import JoinResult, SyncResult
 from ctrlchan.broker.coordinator.group.store import GroupStore
 from ctrlchan.errors import ErrorCode
+from ctrlchan.log_context import ContextLogger
 
 __all__ = ["NEW_MEMBER_JOIN_TIMEOUT", "Rebalances"]
-
-_LOG = logging.getLogger(__name__)
 
 #: Milliseconds that a new member's JoinGroup may wait (``NewMemberJoinTimeoutMs``). A new member cannot send
 #: heartbeats, and one whose client went away would otherwise stay for the whole rebalance.
@@ -117,7 +115,15 @@ class Rebalances:
     Every method requires the lock of its group; timers take it themselves.
     """
 
-    def __init__(self, config: GroupConfig, store: GroupStore, timers: Timers, purgatory: Purgatory) -> None:
+    def __init__(
+        self,
+        config: GroupConfig,
+        store: GroupStore,
+        timers: Timers,
+        purgatory: Purgatory,
+        log: ContextLogger,
+    ) -> None:
+        self._log = log
         self._config = config
         self._store = store
         self._timers = timers
@@ -153,7 +159,9 @@ class Rebalances:
     def _expire_pending_member(self, group: Group, member_id: str) -> None:
         with group.locked():
             if group.state is not GroupState.DEAD and member_id in group.pending_members:
-                _LOG.info("group %.100r: %.100r did not join with its member id", group.group_id, member_id)
+                self._log.info(
+                    "group %.100r: %.100r did not join with its member id", group.group_id, member_id
+                )
                 self.remove_pending_member(group, member_id)
 
     # Members leave
@@ -191,7 +199,7 @@ class Rebalances:
         else:
             operation = _DelayedJoin(self, group, group.rebalance_timeout)
         group.transition_to(GroupState.PREPARING_REBALANCE)
-        _LOG.info(
+        self._log.info(
             "group %.100r: rebalance after generation %d: %.200r", group.group_id, group.generation_id, reason
         )
         self.await_join(operation)
@@ -211,19 +219,21 @@ class Rebalances:
             return
         for member in list(group.members.values()):
             if member.join_callback is None and member.instance_id is None:
-                _LOG.info("group %.100r: %.100r did not join", group.group_id, member.member_id)
+                self._log.info("group %.100r: %.100r did not join", group.group_id, member.member_id)
                 group.remove(member.member_id)
         if not group.elect_joined_leader() and group.members:
             # Static members alone, none of which has joined: wait until they do, or their sessions end.
-            _LOG.warning("group %.100r: no member has joined within the rebalance timeout", group.group_id)
+            self._log.warning(
+                "group %.100r: no member has joined within the rebalance timeout", group.group_id
+            )
             self.await_join(_DelayedJoin(self, group, group.rebalance_timeout))
             return
         group.next_generation()
         if not group.members:
-            _LOG.info("group %.100r is empty, generation %d", group.group_id, group.generation_id)
-            self._store.store_group(group, {}, lambda error: _log_failed_store(group, error))
+            self._log.info("group %.100r is empty, generation %d", group.group_id, group.generation_id)
+            self._store.store_group(group, {}, lambda error: self._log_failed_store(group, error))
             return
-        _LOG.info(
+        self._log.info(
             "group %.100r: generation %d has %d members",
             group.group_id,
             group.generation_id,
@@ -300,6 +310,11 @@ class Rebalances:
         for member in group.members.values():
             self.renew_session(group, member)
 
+    def _log_failed_store(self, group: Group, error: ErrorCode) -> None:
+        if error:
+            # Harmless: a broker that loads the group finds the generation before, without living members.
+            self._log.warning("group %.100r: that it is empty was not stored: %s", group.group_id, error.name)
+
 
 def _join_key(group: Group) -> Hashable:
     return "join", group.group_id
@@ -307,9 +322,3 @@ def _join_key(group: Group) -> Hashable:
 
 def _sync_key(group: Group) -> Hashable:
     return "sync", group.group_id
-
-
-def _log_failed_store(group: Group, error: ErrorCode) -> None:
-    if error:
-        # Harmless: a broker that loads the group finds the generation before, without living members.
-        _LOG.warning("group %.100r: that it is empty was not stored: %s", group.group_id, error.name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from typing import Final
@@ -21,10 +20,9 @@ from ctrlchan.broker.coordinator.group.records import (
     offset_value,
 )
 from ctrlchan.errors import EncodeError, ErrorCode
+from ctrlchan.log_context import ContextLogger
 
 __all__ = ["GroupStore", "offset_error"]
-
-_LOG = logging.getLogger(__name__)
 
 _ALL_IN_SYNC: Final = -1
 _NONE: Final = 0
@@ -76,8 +74,10 @@ class GroupStore:
         topic: CoordinatorTopic,
         partition_for: Callable[[str], int],
         now_ms: Callable[[], int],
+        log: ContextLogger,
         required_acks: int = _ALL_IN_SYNC,
     ) -> None:
+        self._log = log
         self._topic = topic
         self._partition_for = partition_for
         self._now_ms = now_ms
@@ -128,7 +128,7 @@ class GroupStore:
 
         def log(appended: Appended) -> None:
             if appended.error:
-                _LOG.warning(
+                self._log.warning(
                     "group %.100r: tombstones were not appended: %s",
                     group.group_id,
                     ErrorCode.name_of(appended.error),
@@ -150,18 +150,18 @@ class GroupStore:
                 self._partition_for(group.group_id), records(), self._now_ms(), acks, producer=producer
             )
         except EncodeError as error:  # a name of over 32,767 bytes, which the requests' versions allow
-            _LOG.warning("group %.100r cannot be stored: %s", group.group_id, error)
+            self._log.warning("group %.100r cannot be stored: %s", group.group_id, error)
             then(Appended(ErrorCode.UNKNOWN_SERVER_ERROR))
             return
         except Exception:  # noqa: BLE001 - members wait for the answer
-            _LOG.exception("group %.100r: an append failed", group.group_id)
+            self._log.exception("group %.100r: an append failed", group.group_id)
             then(Appended(ErrorCode.UNKNOWN_SERVER_ERROR))
             return
 
         def done(future: Future[Appended]) -> None:
             failure = future.exception()
             if failure is not None:
-                _LOG.error("group %.100r: an append failed", group.group_id, exc_info=failure)
+                self._log.error("group %.100r: an append failed", group.group_id, exc_info=failure)
             with group.locked():
                 then(Appended(ErrorCode.UNKNOWN_SERVER_ERROR) if failure is not None else future.result())
 

@@ -43,6 +43,7 @@ from ctrlchan.broker.coordinator.transaction.states import (
 from ctrlchan.broker.coordinator.transaction.store import TransactionStore
 from ctrlchan.broker.coordinator.transaction.transaction import Transaction, is_exhausted
 from ctrlchan.errors import ErrorCode, KafkaError
+from ctrlchan.log_context import ContextLogger
 
 __all__ = ["ProducerIdSource", "TransactionCoordinator"]
 
@@ -81,6 +82,7 @@ class TransactionCoordinator:
 
     def __init__(
         self,
+        broker_id: int,
         config: TransactionConfig,
         topic: CoordinatorTopic,
         producer_ids: ProducerIdSource,
@@ -90,6 +92,9 @@ class TransactionCoordinator:
         now_ms: Callable[[], int],
         gates: Gates | None = None,
     ) -> None:
+        self._log = ContextLogger(_LOG, f"[TransactionCoordinator id={broker_id}] ")
+        # Of what Kafka has in its TransactionStateManager.
+        self._state_log = ContextLogger(_LOG, f"[Transaction State Manager {broker_id}]: ")
         self._config = config
         self._topic = topic
         self._gates = gates
@@ -99,12 +104,12 @@ class TransactionCoordinator:
         self._timers = timers
         self._now_ms = now_ms
         self._registry = TransactionRegistry(config.topic_partitions, self._open)
-        self._store = TransactionStore(topic, self._registry, now_ms, self._stored)
-        self._ending = Ending(self._store, markers, first_batches, timers, now_ms)
-        self._timeouts = Timeouts(config, timers, now_ms, self._ending.abort)
-        self._expiration = IdExpiration(config, timers, now_ms, self._store)
+        self._store = TransactionStore(topic, self._registry, now_ms, self._stored, self._state_log)
+        self._ending = Ending(self._store, markers, first_batches, timers, now_ms, self._log)
+        self._timeouts = Timeouts(config, timers, now_ms, self._ending.abort, self._log)
+        self._expiration = IdExpiration(config, timers, now_ms, self._store, self._state_log)
         self._active = False
-        self._late_ends = LateEnds(now_ms)
+        self._late_ends = LateEnds(now_ms, self._log)
         # When a partition was loaded, and how long that took.
         self._loads: deque[tuple[int, int]] = deque(maxlen=_LOADS)
 
@@ -144,7 +149,7 @@ class TransactionCoordinator:
         return partial(self._load, partition, self._now_ms())
 
     def _open(self, number: int, epoch: int) -> StatePartition:
-        partition = StatePartition(number, epoch, self._ending.take_over)
+        partition = StatePartition(number, epoch, self._ending.take_over, self._state_log)
         if self._gates is not None:
             partition.gate = self._gates.open(number, epoch, partition.settle)
         return partition
@@ -185,10 +190,13 @@ class TransactionCoordinator:
             return True  # another broker leads it
         try:
             loaded = load_transactions(
-                number, partial(self._topic.read, number), lambda: self._registry.is_loading(partition)
+                number,
+                partial(self._topic.read, number),
+                lambda: self._registry.is_loading(partition),
+                self._state_log,
             )
         except Exception:  # noqa: BLE001 - Kafka serves what it has read so far, which ends open transactions
-            _LOG.exception("partition %d of the transactions' topic cannot be loaded", number)
+            self._state_log.exception("partition %d of the transactions' topic cannot be loaded", number)
             return False
         with partition:
             if not self._registry.end_loading(partition):
@@ -203,7 +211,9 @@ class TransactionCoordinator:
                     self._timeouts.watch(partition, transaction)
         now_ms = self._now_ms()
         self._loads.append((now_ms, now_ms - begun_ms))
-        _LOG.info("partition %d of the transactions' topic: %d transactional ids loaded", number, len(loaded))
+        self._state_log.info(
+            "partition %d of the transactions' topic: %d transactional ids loaded", number, len(loaded)
+        )
         return True
 
     def _stored(self, partition: StatePartition, transaction: Transaction) -> None:
@@ -236,7 +246,7 @@ class TransactionCoordinator:
         elif not 0 < timeout_ms <= self._config.max_timeout:
             answer(InitResult(ErrorCode.INVALID_TRANSACTION_TIMEOUT))
         elif len(transactional_id.encode("utf-8", "replace")) > _LONGEST_ID:
-            _LOG.warning("transactional id %.100r is too long to be stored", transactional_id)
+            self._log.warning("transactional id %.100r is too long to be stored", transactional_id)
             answer(InitResult(ErrorCode.UNKNOWN_SERVER_ERROR))
         else:
             self._init(transactional_id, timeout_ms, expected, answer, None)
@@ -316,7 +326,9 @@ class TransactionCoordinator:
                 new_id, timeout_ms, now_ms, keeps_last_epoch=expected is not None
             )
         elif is_exhausted(transaction.epoch):
-            _LOG.warning("transactional id %.100r: its epochs are exhausted", transaction.transactional_id)
+            self._log.warning(
+                "transactional id %.100r: its epochs are exhausted", transaction.transactional_id
+            )
             return ErrorCode.UNKNOWN_SERVER_ERROR
         else:
             expected_epoch = None if expected is None else expected.epoch
@@ -342,7 +354,7 @@ class TransactionCoordinator:
             elif isinstance(failure, KafkaError):
                 answer(InitResult(ErrorCode.known(failure.code)))
             else:
-                _LOG.error("no producer id can be had", exc_info=failure)
+                self._log.error("no producer id can be had", exc_info=failure)
                 answer(InitResult(ErrorCode.UNKNOWN_SERVER_ERROR))
 
         self._producer_ids.take().add_done_callback(done)

@@ -6,7 +6,6 @@ Source: ``TransactionCoordinator.endTransaction``, and ``writeTxnCompletion`` an
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from functools import partial
 from typing import Final, Protocol
@@ -21,10 +20,9 @@ from ctrlchan.broker.coordinator.transaction.states import TransactionState
 from ctrlchan.broker.coordinator.transaction.store import TransactionStore
 from ctrlchan.broker.coordinator.transaction.transaction import Transaction, Transition
 from ctrlchan.errors import ErrorCode
+from ctrlchan.log_context import ContextLogger
 
 __all__ = ["Ending", "Markers"]
-
-_LOG = logging.getLogger(__name__)
 
 #: Seconds before the end is appended again: doubled with each attempt. Kafka appends at once.
 _FIRST_PAUSE: Final = 0.1
@@ -56,7 +54,9 @@ class Ending:
         first_batches: FirstBatches,
         timers: Timers,
         now_ms: Callable[[], int],
+        log: ContextLogger,
     ) -> None:
+        self._log = log
         self._store = store
         self._markers = markers
         self._first_batches = first_batches
@@ -103,7 +103,7 @@ class Ending:
             if error and partition.holds(transaction):
                 # The record may be in the log. Nobody has got the epoch, so the next attempt takes it again.
                 transaction.has_failed_fence = True
-                _LOG.warning(
+                self._log.warning(
                     "epoch %d of transactional id %.100r, which fences its producer, cannot be appended: %s",
                     transaction.epoch,
                     transaction.transactional_id,
@@ -153,7 +153,7 @@ class Ending:
         def done(error: ErrorCode) -> None:
             if not error or not partition.holds(transaction):
                 return
-            _LOG.warning(
+            self._log.warning(
                 "the end of the transaction of %.100r cannot be appended yet: %s",
                 transaction.transactional_id,
                 error.name,

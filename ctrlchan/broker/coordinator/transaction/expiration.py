@@ -11,7 +11,6 @@ Source: ``TransactionCoordinator.abortTimedOutTransactions`` and
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
@@ -26,10 +25,9 @@ from ctrlchan.broker.coordinator.transaction.store import TransactionStore
 from ctrlchan.broker.coordinator.transaction.transaction import Transaction
 from ctrlchan.errors import ErrorCode
 from ctrlchan.internal_topics import TRANSACTIONS_TOPIC
+from ctrlchan.log_context import ContextLogger
 
 __all__ = ["IdExpiration", "Timeouts"]
-
-_LOG = logging.getLogger(__name__)
 
 #: Bytes of the tombstones of one batch, as Kafka's buffer for them.
 _BATCH: Final = 16_384
@@ -50,7 +48,9 @@ class Timeouts:
         timers: Timers,
         now_ms: Callable[[], int],
         abort: Callable[[StatePartition, Transaction, Callable[[ErrorCode], None]], None],
+        log: ContextLogger,
     ) -> None:
+        self._log = log
         self._config = config
         self._timers = timers
         self._now_ms = now_ms
@@ -85,23 +85,24 @@ class Timeouts:
             retry = self._config.abort_retry
             self._start(partition, transaction, retry, now_ms + retry)
             if transaction.pending is None:
-                self._abort(partition, transaction, partial(_log_abort, transaction))
+                self._abort(partition, transaction, partial(self._log_abort, transaction))
+
+    def _log_abort(self, transaction: Transaction, error: ErrorCode) -> None:
+        if error:
+            self._log.warning(
+                "the transaction of %.100r, whose time is over, cannot be aborted yet: %s",
+                transaction.transactional_id,
+                error.name,
+            )
+        else:
+            self._log.info(
+                "the transaction of %.100r is aborted: its time is over", transaction.transactional_id
+            )
 
 
 def _due_ms(transaction: Transaction) -> int:
     """Return when the time of a transaction is over, in milliseconds since 1970."""
     return transaction.start_ms + transaction.timeout_ms + 1
-
-
-def _log_abort(transaction: Transaction, error: ErrorCode) -> None:
-    if error:
-        _LOG.warning(
-            "the transaction of %.100r, whose time is over, cannot be aborted yet: %s",
-            transaction.transactional_id,
-            error.name,
-        )
-    else:
-        _LOG.info("the transaction of %.100r is aborted: its time is over", transaction.transactional_id)
 
 
 class IdExpiration:
@@ -113,7 +114,9 @@ class IdExpiration:
         timers: Timers,
         now_ms: Callable[[], int],
         store: TransactionStore,
+        log: ContextLogger,
     ) -> None:
+        self._log = log
         self._config = config
         self._timers = timers
         self._now_ms = now_ms
@@ -177,7 +180,7 @@ class IdExpiration:
 
         def done(error: ErrorCode) -> None:
             if error:
-                _LOG.warning(
+                self._log.warning(
                     "%s-%d: %d transactional ids cannot be removed yet: %s",
                     TRANSACTIONS_TOPIC,
                     partition.number,

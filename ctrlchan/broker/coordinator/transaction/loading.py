@@ -6,7 +6,6 @@ that it cannot read; here that record is skipped, with a line in the log.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable
 from typing import Final
 
@@ -16,10 +15,9 @@ from ctrlchan.broker.coordinator.transaction.records import read_key, read_value
 from ctrlchan.broker.coordinator.transaction.transaction import Transaction
 from ctrlchan.errors import DecodeError
 from ctrlchan.internal_topics import TRANSACTIONS_TOPIC
+from ctrlchan.log_context import ContextLogger
 
 __all__ = ["load_transactions"]
-
-_LOG = logging.getLogger(__name__)
 
 #: Log lines for one partition; the other records are counted.
 _LINES: Final = 10
@@ -31,6 +29,7 @@ def load_transactions(
     number: int,
     read: Callable[[dict[str, Transaction | bytes]], Iterable[StoredBatch]],
     goes_on: Callable[[], bool],
+    log: ContextLogger,
 ) -> dict[str, Transaction | bytes]:
     """Return what the records of a partition leave, by transactional id, in the order of the last records.
 
@@ -53,7 +52,7 @@ def load_transactions(
             except DecodeError as error:
                 skipped += 1
                 if skipped <= _LINES:
-                    _LOG.error(
+                    log.error(
                         "%s-%d: a record of the batch at offset %d is skipped: %s",
                         TRANSACTIONS_TOPIC,
                         number,
@@ -62,7 +61,7 @@ def load_transactions(
                     )
             index = take_idle(ids, records, index + 1)
     if skipped > _LINES:
-        _LOG.error("%s-%d: %d records are skipped", TRANSACTIONS_TOPIC, number, skipped)
+        log.error("%s-%d: %d records are skipped", TRANSACTIONS_TOPIC, number, skipped)
     return ids
 
 

@@ -14,11 +14,12 @@ from typing import Final
 from ctrlchan.broker.coordinator.common.partitions import TopicPartition
 from ctrlchan.broker.coordinator.transaction.requests import EndedTransaction
 from ctrlchan.errors import ErrorCode
+from ctrlchan.log_context import ContextLogger
 from ctrlchan.rate_limit import LogRateLimit
 
 __all__ = ["UNKNOWN_BROKER", "Changes", "PartitionErrors", "PendingMarker", "PendingMarkers"]
 
-logger = logging.getLogger("ctrlchan.broker")
+_LOG: Final = logging.getLogger("ctrlchan.broker")
 
 #: Of a partition whose leader is not known, or does not live.
 UNKNOWN_BROKER: Final = -1
@@ -97,8 +98,15 @@ class PendingMarkers:
     """
 
     def __init__(
-        self, find_broker: Callable[[TopicPartition, int], int | None], now_ns: Callable[[], int]
+        self,
+        broker_id: int,
+        find_broker: Callable[[TopicPartition, int], int | None],
+        now_ns: Callable[[], int],
     ) -> None:
+        self._log = ContextLogger(_LOG, f"[Transaction Marker Channel Manager {broker_id}]: ")
+        self._answer_log = ContextLogger(
+            _LOG, f"[Transaction Marker Request Completion Handler {broker_id}]: "
+        )
         self._find_broker = find_broker
         self._now_ns = now_ns
         self._lines = LogRateLimit()
@@ -127,7 +135,7 @@ class PendingMarkers:
         own = self._transactions.setdefault(ended.state_partition, {})
         earlier = own.get(ended.transactional_id)
         if earlier is not None:
-            logger.info(
+            self._log.info(
                 "the markers of transactional id %r are replaced by newer ones", ended.transactional_id
             )
             earlier.is_over = True
@@ -220,7 +228,7 @@ class PendingMarkers:
         deleted = by_broker.pop(None, None)
         if deleted:
             transaction.left.difference_update(deleted)
-            logger.info(
+            self._log.info(
                 "transactional id %r needs no markers in deleted partitions: %s",
                 ended.transactional_id,
                 ", ".join(map(str, deleted)),
@@ -284,7 +292,7 @@ class PendingMarkers:
         if left_out is None:
             return
         is_expected = error in _RETRIABLE or error in _FENCED
-        logger.log(
+        self._answer_log.log(
             logging.INFO if is_expected else logging.ERROR,
             "the marker of transactional id %r (producer %d, epoch %d) for %s-%d at broker %d: %s; %s%s",
             marker.ended.transactional_id,

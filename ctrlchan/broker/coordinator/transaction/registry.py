@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable
 from functools import lru_cache, partial
@@ -15,10 +14,10 @@ from ctrlchan.broker.coordinator.transaction.ids import TransactionalIds
 from ctrlchan.broker.coordinator.transaction.transaction import Transaction
 from ctrlchan.errors import ErrorCode
 from ctrlchan.internal_topics import coordinator_partition
+from ctrlchan.log_context import ContextLogger
 
 __all__ = ["StatePartition", "TransactionRegistry"]
 
-_LOG = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
 
 #: Transactional ids whose partition is remembered: the hash of a long id takes longer than the rest.
@@ -38,8 +37,13 @@ class StatePartition:
     """
 
     def __init__(
-        self, number: int, epoch: int, take_over: Callable[[StatePartition, Decision], None]
+        self,
+        number: int,
+        epoch: int,
+        take_over: Callable[[StatePartition, Decision], None],
+        log: ContextLogger,
     ) -> None:
+        self._log = log
         self.number = number
         self.epoch = epoch
         self.gate: Gate | None = None
@@ -68,7 +72,7 @@ class StatePartition:
                 try:
                     self._take_over(self, decision)
                 except Exception:  # noqa: BLE001 - who wants the lock has not made the decision
-                    _LOG.exception(
+                    self._log.exception(
                         "partition %d of the transactions' topic: a decision is not taken over", self.number
                     )
         return self
@@ -91,7 +95,7 @@ class StatePartition:
             try:
                 call()
             except Exception:  # noqa: BLE001 - the other calls are made
-                _LOG.exception("partition %d of the transactions' topic: a callback failed", self.number)
+                self._log.exception("partition %d of the transactions' topic: a callback failed", self.number)
 
 
 class TransactionRegistry:

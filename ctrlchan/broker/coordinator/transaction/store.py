@@ -5,7 +5,6 @@ Source: ``TransactionStateManager.appendTransactionToLog``.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Final
@@ -15,10 +14,9 @@ from ctrlchan.broker.coordinator.transaction.records import record_of
 from ctrlchan.broker.coordinator.transaction.registry import StatePartition, TransactionRegistry
 from ctrlchan.broker.coordinator.transaction.transaction import Transaction, Transition
 from ctrlchan.errors import ErrorCode, IllegalStateError
+from ctrlchan.log_context import ContextLogger
 
 __all__ = ["TransactionStore"]
-
-_LOG = logging.getLogger(__name__)
 
 _ALL_IN_SYNC: Final = -1
 
@@ -55,7 +53,9 @@ class TransactionStore:
         registry: TransactionRegistry,
         now_ms: Callable[[], int],
         stored: Callable[[StatePartition, Transaction], None],
+        log: ContextLogger,
     ) -> None:
+        self._log = log
         self._topic = topic
         self._registry = registry
         self._now_ms = now_ms
@@ -86,7 +86,7 @@ class TransactionStore:
                 try:
                     self.take_over(partition, transaction, to)
                 except IllegalStateError:
-                    _LOG.exception("a record of the transactions' topic does not fit")
+                    self._log.exception("a record of the transactions' topic does not fit")
                     transaction.pending = None
                     error = ErrorCode.UNKNOWN_SERVER_ERROR
             then(error)
@@ -112,14 +112,14 @@ class TransactionStore:
                 partition.number, records, self._now_ms(), _ALL_IN_SYNC, max(timeout_ms, 0)
             )
         except Exception:  # noqa: BLE001 - a client waits for the answer
-            _LOG.exception("partition %d of the transactions' topic: an append failed", partition.number)
+            self._log.exception("partition %d of the transactions' topic: an append failed", partition.number)
             then(ErrorCode.UNKNOWN_SERVER_ERROR)
             return
 
         def done(future: Future[Appended]) -> None:
             failure = future.exception()
             if failure is not None:
-                _LOG.error(
+                self._log.error(
                     "partition %d of the transactions' topic: an append failed",
                     partition.number,
                     exc_info=failure,

@@ -26,6 +26,7 @@ from ctrlchan.broker.coordinator.group.requests import (
 from ctrlchan.broker.coordinator.group.verification import Verified
 from ctrlchan.errors import ErrorCode
 
+BROKER = 1
 GROUP = "groupId"
 OTHER_GROUP = "otherGroup"  # in the other one of two partitions
 PROTOCOLS = (("range", b"range-metadata"),)
@@ -138,7 +139,7 @@ class Rig:
         self.verifications: list[tuple[int, TransactionalCommitRequest]] = []
         self.unverified: list[Verified] | None = None
         self.coordinator = GroupCoordinator(
-            config, self.topic, self.timers, lambda: START_MS + self.now, self._verify
+            BROKER, config, self.topic, self.timers, lambda: START_MS + self.now, self._verify
         )
         self.coordinator.start()
         self.coordinator.elected(self.coordinator.partition_for(GROUP), 1)

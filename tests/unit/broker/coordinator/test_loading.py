@@ -155,7 +155,7 @@ def test_records_that_cannot_be_read_are_skipped(caplog: pytest.LogCaptureFixtur
     ]
     rig = _rig(*_batches(_offset(1), *broken, _offset(2, BAR)))
     assert [each.offset for each in _committed(rig, FOO, BAR)] == [1, 2]
-    assert "7 records cannot be read" in caplog.text
+    assert "[GroupMetadataManager brokerId=1] 7 records cannot be read" in caplog.text
     assert "1 records of a later Kafka" in caplog.text
 
 

@@ -188,7 +188,10 @@ def test_a_broker_that_ends_and_another_one_that_leads(rig: Rig, caplog: pytest.
         rig.leaders[THERE] = THIRD
         rig.sender.metadata_changed()
         assert rig.wait() == "a"
-    assert "broker 1: no answer of broker 2 to the markers of 1 transactions" in caplog.text
+    assert (
+        "[Transaction Marker Channel Manager 1]: no answer of broker 2 to the markers of 1 transactions"
+        in caplog.text
+    )
 
 
 def test_a_broker_that_stands_still(rig: Rig) -> None:

@@ -50,7 +50,7 @@ class Coordinator:
         self.leaders: dict[TopicPartition, int | None] = {FIRST: 1, SECOND: 2}
         self.completed: list[str] = []
         self.state_partitions: list[int] = []
-        self.markers = PendingMarkers(self._find_broker, lambda: 0)
+        self.markers = PendingMarkers(1, self._find_broker, lambda: 0)
 
     def _find_broker(self, partition: TopicPartition, state_partition: int) -> int | None:
         self.state_partitions.append(state_partition)
@@ -293,6 +293,7 @@ def test_an_error_that_nobody_expects(
     [line] = caplog.records
     assert line.levelno == logging.ERROR
     assert f"for topic1-0 at broker 1: {ErrorCode.name_of(error)}" in line.getMessage()
+    assert line.getMessage().startswith("[Transaction Marker Request Completion Handler 1]: ")
     coordinator.end(2, [FIRST])
     [(expected, _)] = coordinator.answered(1, coordinator.take(1), ErrorCode.NOT_LEADER_OR_FOLLOWER).pauses
     assert unexpected > expected

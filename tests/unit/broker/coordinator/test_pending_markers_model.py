@@ -48,7 +48,7 @@ class Markers(RuleBasedStateMachine):
         self.completed: list[int] = []
         self.sent: list[tuple[int, list[PendingMarker]]] = []
         self.pauses: list[PendingMarker] = []
-        self.markers = PendingMarkers(lambda partition, _: self.leaders[partition], lambda: 0)
+        self.markers = PendingMarkers(1, lambda partition, _: self.leaders[partition], lambda: 0)
 
     # -- steps
 

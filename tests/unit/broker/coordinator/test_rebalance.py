@@ -159,6 +159,7 @@ def test_names_of_clients_are_one_short_line_in_the_log(rig: Rig, caplog: pytest
     name = "g\nERROR forged" + 10_000 * "x"
     joined = rig.join(group_id=name, client_id=name)
     rig.sync(1, joined.member_id, group_id=name)
+    assert "[GroupCoordinator 1]: group 'g\\nERROR forged" in caplog.text
     assert "rebalance after generation 0" in caplog.text
     for record in caplog.records:
         assert "\n" not in record.getMessage()

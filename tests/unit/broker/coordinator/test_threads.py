@@ -24,7 +24,7 @@ from ctrlchan.broker.coordinator.group.requests import (
     SyncRequest,
 )
 from ctrlchan.errors import ErrorCode
-from tests.unit.broker.coordinator.support import CONFIG, GROUP, PROTOCOLS, START_MS, MemoryTopic
+from tests.unit.broker.coordinator.support import BROKER, CONFIG, GROUP, PROTOCOLS, START_MS, MemoryTopic
 
 DEADLINE = 60.0
 ROUNDS = 15
@@ -99,7 +99,7 @@ def test_threads_do_not_lock_one_another_out() -> None:
     with ThreadPoolExecutor(1) as appends, ThreadPoolExecutor(4) as consumers:
         topic = _SlowTopic(appends)
         config = replace(CONFIG, max_size=100, initial_rebalance_delay=5)
-        coordinator = GroupCoordinator(config, topic, timers, lambda: START_MS + int(now * 1000))
+        coordinator = GroupCoordinator(BROKER, config, topic, timers, lambda: START_MS + int(now * 1000))
         coordinator.start()
         coordinator.elected(coordinator.partition_for(GROUP), 1)
 

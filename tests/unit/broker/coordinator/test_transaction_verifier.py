@@ -380,7 +380,8 @@ def test_a_caller_that_fails_keeps_nobody_from_an_answer(rig: Rig, caplog: pytes
         rig.verifier.verify("a0", ProducerIdentity(5, 0), PARTITIONS, fail)
         rig.verify("b0")
         assert rig.result() == ("b0", all_with(ErrorCode.NONE))
-    assert "after the verification of transactional id 'a0'" in caplog.text
+    line = "[AddPartitionsToTxnSenderThread-1]: after the verification of transactional id 'a0'"
+    assert line in caplog.text
 
 
 def test_stop_answers_everybody(rig: Rig) -> None:

@@ -228,8 +228,8 @@ def group_broker(
     ``allocate``: asks for blocks of producer ids; None: any block. ``controller``: its ControllerClient.
     """
     partitions = FaultyPartitions(folder)
-    groups = GroupService(config, partitions.get)
-    ids = ProducerIds(random_block if allocate is None else allocate)
+    groups = GroupService(OURS, config, partitions.get)
+    ids = ProducerIds(OURS, random_block if allocate is None else allocate)
     metadata = PublishedMetadata("cluster")
     transactions = TransactionService(
         OURS,

@@ -44,7 +44,7 @@ def soon(condition: Callable[[], bool]) -> None:
 def serving(
     partitions: FaultyPartitions, config: GroupConfig = CONFIG, **arguments: Callable[[], int]
 ) -> Iterator[GroupService]:
-    service = GroupService(config, partitions.get, **arguments)
+    service = GroupService(1, config, partitions.get, **arguments)
     service.start()
     try:
         yield service

@@ -207,6 +207,12 @@ def test_names_of_folders() -> None:
             names.parse_folder_name(wrong)
 
 
+def test_log_lines_name_the_partition_and_the_directory() -> None:
+    for name in ("a-b.c-7", names.renamed_folder("a-b.c", 7, names.FUTURE_SUFFIX)):
+        context = names.log_context("UnifiedLog", Path("/data") / name)
+        assert context == "[UnifiedLog partition=a-b.c-7, dir=/data] "
+
+
 def test_names_of_segments() -> None:
     assert names.segment_name(368769) == "00000000000000368769"
     assert names.offset_of("00000000000000368769.log") == 368769

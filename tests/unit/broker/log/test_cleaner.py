@@ -450,7 +450,7 @@ def test_all_logs_are_asked_for_without_the_cleaners_lock() -> None:
         return {}
 
     one = LogCleaner(places, lambda *_: nullcontext(), LogManagerSettings())
-    work: list[Callable[[], None]] = [partial(one.write_checkpoint, directory), one.run]
+    work: list[Callable[[], None]] = [partial(one.write_checkpoint, directory), partial(one.run, 0)]
     threads = [threading.Thread(target=step, daemon=True) for step in work]
     for thread in threads:
         thread.start()

@@ -217,7 +217,8 @@ def test_recovery_cuts_the_log_at_damage(
         log = Log(folder, CONFIG)
     assert log.end_offset == 20
     assert path.read_bytes() == good
-    assert f"{path}: the batch at byte {len(good)} is damaged or cut" in caplog.text
+    context = f"[LogLoader partition={folder.name}, dir={folder.parent}] "
+    assert f"{context}{path}: the batch at byte {len(good)} is damaged or cut" in caplog.text
     assert read_all(log) == values(0, 20)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -127,7 +128,8 @@ def test_what_a_follower_has_is_flushed_where_the_topic_says_so(cluster: Cluster
     assert follower.log is log
 
 
-def test_a_log_that_differs_is_truncated(cluster: Cluster) -> None:
+def test_a_log_that_differs_is_truncated(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "ctrlchan.broker")
     orders = cluster.leader.lead("orders", 3, replicas=REPLICAS)
     assert orders.log is not None
     log = Log(cluster.folder / "other", LogConfig())
@@ -139,6 +141,10 @@ def test_a_log_that_differs_is_truncated(cluster: Cluster) -> None:
     follower = cluster.follow("orders", log, epoch=EPOCH + 5)
     wait_until(lambda: same(orders, follower), what="equal logs")
     assert follower.read(0, 1 << 20) == orders.read(0, 1 << 20)
+    lines = [line for line in caplog.messages if "is truncated to offset" in line]
+    assert lines
+    context = f"[ReplicaFetcher replicaId={FOLLOWER}, leaderId={BROKER}, fetcherId=0] "
+    assert all(line.startswith(context) for line in lines)
 
 
 def test_a_log_that_the_leader_has_nothing_for_begins_anew(cluster: Cluster) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -84,7 +85,7 @@ def rig(tmp_path: Path) -> Iterator[Rig]:
     replicas.assign(np.array([0]), {"leader_epoch": np.int32(5), "partition_epoch": np.int32(7)}, {})
     controller: Any = Controller()
     groups: Any = Groups()
-    isrs = IsrUpdates(1, controller, replicas, lock)
+    isrs = IsrUpdates(controller, replicas, lock)
     table = PartitionTable(1, isr_wanted=isrs.ask, max_lag_ms=1_000)
     made = ReplicaManager(
         table,
@@ -119,7 +120,8 @@ def test_the_controller_commits_a_smaller_isr(rig: Rig) -> None:
 @pytest.mark.parametrize(
     "answer", [Altered(error=ErrorCode.OPERATION_NOT_ATTEMPTED), KafkaError(ErrorCode.REQUEST_TIMED_OUT)]
 )
-def test_a_refused_isr_is_asked_for_again(rig: Rig, answer: Any) -> None:
+def test_a_refused_isr_is_asked_for_again(rig: Rig, answer: Any, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "ctrlchan.broker")
     manager, controller = rig.manager, rig.controller
     manager.make_leaders([assignment()])
     partition = manager.table.get("alpha", 0)
@@ -133,6 +135,7 @@ def test_a_refused_isr_is_asked_for_again(rig: Rig, answer: Any) -> None:
     assert (rig.isrs.shrinks, rig.isrs.expands, rig.isrs.failures) == (0, 0, 1)
     manager.table.shrink_isrs(FAR_AHEAD_MS)
     assert len(controller.asked) == 2
+    assert caplog.messages.count("[Partition alpha-0 broker=1] ISR [1] is wanted, after [1, 2]") == 2
 
 
 def test_the_group_coordinator_knows_which_offsets_are_led_here(rig: Rig) -> None:

@@ -82,7 +82,7 @@ def serving(
     service = TransactionService(
         OURS,
         config,
-        ProducerIds(random_block),
+        ProducerIds(OURS, random_block),
         broker.find,
         metadata,
         "PLAINTEXT",

@@ -25,7 +25,7 @@ from ctrlchan.broker.coordinator.transaction.requests import (
 from ctrlchan.broker.coordinator.transaction.states import TransactionState
 from ctrlchan.broker.coordinator.transaction.transaction import Transaction, Transition
 from ctrlchan.errors import ErrorCode
-from tests.unit.broker.coordinator.support import START_MS, Answer
+from tests.unit.broker.coordinator.support import BROKER, START_MS, Answer
 
 ID = "transactional-id"
 TIMEOUT = 1_000
@@ -258,6 +258,7 @@ class Rig:
         self.hosted: dict[tuple[str, int], ConfirmedPartition] = {}
         self.timers = TimingWheel(lambda: self.now / 1000)
         self.coordinator = TransactionCoordinator(
+            BROKER,
             config,
             self.topic,
             self.ids,

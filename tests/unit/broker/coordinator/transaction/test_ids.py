@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import struct
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -27,8 +28,11 @@ from ctrlchan.broker.coordinator.transaction.requests import TransactionListing
 from ctrlchan.broker.coordinator.transaction.states import EXPIRABLE, TransactionState
 from ctrlchan.broker.coordinator.transaction.transaction import Transaction, Transition
 from ctrlchan.errors import DecodeError
+from ctrlchan.log_context import ContextLogger
 from tests.unit.broker.coordinator.support import START_MS
 from tests.unit.broker.coordinator.transaction.support import FIRST, MemoryTopic, Rig
+
+LOG = ContextLogger(logging.getLogger(__name__), "")
 
 Pair = tuple[bytes | None, bytes | None]
 
@@ -108,7 +112,7 @@ def pairs(draw: st.DrawFn) -> Pair:
 @given(st.lists(pairs(), max_size=12), st.integers(1, 4))
 def test_a_log_leaves_what_its_records_say_one_by_one(records: list[Pair], each: int) -> None:
     batches = [StoredBatch(at, records[at : at + each]) for at in range(0, len(records), each)]
-    loaded = load_transactions(0, lambda _: batches, lambda: True)
+    loaded = load_transactions(0, lambda _: batches, lambda: True, LOG)
     expected = reference(records)
     assert list(loaded) == list(expected)
     ids = TransactionalIds(loaded)
@@ -213,8 +217,8 @@ def test_whole_batches_are_taken_natively(records: list[Pair], each: int) -> Non
             yielded.append(offset)
             yield batch
 
-    loaded = load_transactions(0, read, lambda: True)
-    singly = load_transactions(0, lambda _: (one for _, one in read_batches(data)), lambda: True)
+    loaded = load_transactions(0, read, lambda: True, LOG)
+    singly = load_transactions(0, lambda _: (one for _, one in read_batches(data)), lambda: True, LOG)
     assert {name: type(one) for name, one in loaded.items()} == {
         name: type(one) for name, one in singly.items()
     }

@@ -43,7 +43,7 @@ def test_a_late_end_does_not_end_the_next_transaction(commit: bool, caplog: pyte
     assert end(rig, 7, commit) == LATE
     assert rig.state == "Ongoing"
     assert rig.coordinator.figures().late_ends == 1
-    assert f"transactional id {ID!r}: an EndTxn is refused" in caplog.text
+    assert f"[TransactionCoordinator id=1] transactional id {ID!r}: an EndTxn is refused" in caplog.text
     # Its own connection, and one after it, may end it.
     assert end(rig, 9, commit) == NONE
     assert rig.coordinator.figures().late_ends == 1

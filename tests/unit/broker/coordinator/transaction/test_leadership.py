@@ -217,7 +217,7 @@ def test_records_that_cannot_be_read_are_skipped(caplog: pytest.LogCaptureFixtur
 def test_many_damaged_records_are_counted(caplog: pytest.LogCaptureFixture) -> None:
     rig = Rig(ONE, log_of(*[(b"", b"")] * 50, stored(ID, EMPTY)))
     assert rig.state == "Empty"
-    assert "__transaction_state-0: 50 records are skipped" in caplog.text
+    assert "[Transaction State Manager 1]: __transaction_state-0: 50 records are skipped" in caplog.text
     assert len(caplog.records) == 11
 
 

@@ -25,7 +25,7 @@ from ctrlchan.broker.coordinator.transaction.requests import (
     ProducerIdentity,
 )
 from ctrlchan.errors import ErrorCode
-from tests.unit.broker.coordinator.support import START_MS
+from tests.unit.broker.coordinator.support import BROKER, START_MS
 from tests.unit.broker.coordinator.transaction.support import (
     CONFIG,
     FIRST,
@@ -113,6 +113,7 @@ class _Running:
         self.topic = _Topic(pool)
         self.markers = _Markers(pool)
         self.coordinator = TransactionCoordinator(
+            BROKER,
             replace(CONFIG, topic_partitions=PARTITIONS),
             self.topic,
             _Ids(),
