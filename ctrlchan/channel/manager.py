@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import logging
 import os
 import threading
 import weakref
@@ -31,6 +30,7 @@ from ctrlchan.channel.encoding import (
     write_frame,
 )
 from ctrlchan.channel.observability.description import apis_of
+from ctrlchan.channel.observability.log_contexts import manager_log
 from ctrlchan.channel.observability.recorder import Recorder
 from ctrlchan.channel.outcome import Countdown, Outcome, OutcomeCallback, Sent
 from ctrlchan.channel.queues._entries import NEVER
@@ -48,7 +48,6 @@ from ctrlchan.errors import (
     UnknownBrokerError,
 )
 from ctrlchan.journal.rows import OutcomeReceiver
-from ctrlchan.log_context import ContextLogger
 from ctrlchan.protocol import request_versions
 from ctrlchan.security.settings import SaslSettings, TlsSettings
 
@@ -60,8 +59,6 @@ if TYPE_CHECKING:
 __all__ = ["ControllerChannelManager"]
 
 T = TypeVar("T")
-
-_LOG: Final = logging.getLogger("ctrlchan.channel")
 
 #: Seconds that ``shutdown`` may take when the interpreter ends.
 _AT_EXIT_TIMEOUT: Final = 2.0
@@ -113,7 +110,7 @@ class ControllerChannelManager:
         )
         self._controller_epoch = controller_epoch
         self._versions = request_versions(config.inter_broker_protocol)
-        self._log = ContextLogger(_LOG, f"[Channel manager on controller {config.controller_id}]: ")
+        self._log = manager_log(config.controller_id)
         self._pid = os.getpid()
         #: The metadata that each broker has acknowledged, for batches that send differences.
         self.acknowledged: AcknowledgedMetadata[Any] = AcknowledgedMetadata(self._metadata_statuses)

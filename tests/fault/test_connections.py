@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 import struct
 
@@ -139,9 +140,13 @@ def test_a_refused_connection_is_tried_again_until_the_broker_is_there(
         assert [outcome.attempts for outcome in outcomes[1:]] == [1, 1]
         assert in_order(brokers[0]) == [0, 1, 2]
     # There is not a line for each attempt.
-    lines = [record.getMessage() for record in caplog.records if "fails to send request" in record.message]
+    lines = [record.getMessage() for record in caplog.records if "was unsuccessful" in record.message]
     assert 3 <= len(lines) < outcomes[0].attempts
-    assert "attempt 4: connecting failed (Connection refused). Reconnecting to broker." in lines[2]
+    assert "attempt 4: connecting failed (Connection refused)." in lines[2]
+    client = "[Controller id=0, targetBrokerId=1] Connection to node 1 (127.0.0.1:"
+    assert sum(client in line and "could not be established" in line for line in caplog.messages) == len(
+        lines
+    )
 
 
 def test_a_host_name_is_resolved_with_each_connection() -> None:
@@ -167,6 +172,7 @@ def test_a_host_name_is_resolved_with_each_connection() -> None:
 def test_a_broker_that_never_answers_is_given_up_after_the_request_timeout(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
+    caplog.set_level(logging.INFO, "ctrlchan.channel")
     with peers(2) as brokers, channel_to(brokers, request_timeout=1.0) as channel:
         brokers[0].script.extend([silence, cut_after(0)])
         sent = channel.send_requests([1], update(1))
@@ -176,6 +182,8 @@ def test_a_broker_that_never_answers_is_given_up_after_the_request_timeout(
         assert outcome.attempts == 3
         assert outcome.kind is OutcomeKind.ACKNOWLEDGED
     assert f"attempt 1: {Failure.REQUEST_TIMEOUT.text}" in caplog.text
+    line = "[Controller id=0, targetBrokerId=1] Disconnecting from node 1 due to request timeout."
+    assert line in caplog.text
 
 
 def test_a_stalled_half_response_runs_into_the_request_timeout_too() -> None:

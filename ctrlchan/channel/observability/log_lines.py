@@ -1,7 +1,8 @@
-"""Formats the channel's line of the state-change log for each response, as Kafka's tools read it.
+"""Formats the channel's lines of responses: for the state-change log, as Kafka's tools read it, and at DEBUG.
 
-Call it only when the log ``traces``. Kafka prints the whole response; partitions without an error are left
-out here, and only the first of the others are named. Source: ``kafka.controller.RequestSendThread``.
+Call them only when such a line is written. Kafka prints the whole response; partitions without an error are
+left out here, and only the first of the others are named. Source: ``kafka.controller.RequestSendThread``,
+``NetworkClient.handleCompletedReceives``.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from ctrlchan._codec import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA, Contr
 from ctrlchan.channel.outcome import Outcome
 from ctrlchan.protocol import LEADER_AND_ISR_IDS_SINCE
 
-__all__ = ["response_line"]
+__all__ = ["received_line", "response_line"]
 
 #: Partitions with an error that a line names.
 _NAMED: Final = 20
@@ -36,6 +37,16 @@ def response_line(outcome: Outcome, response: ControlResponse, brokers: Mapping[
     return (
         f"Received response {_response(response)} for request {api} with correlation id "
         f"{outcome.correlation_id} sent to broker {broker}"
+    )
+
+
+def received_line(outcome: Outcome, response: ControlResponse, client_id: str) -> str:
+    """Return what Kafka's client says of one response."""
+    api, _, _ = _NAMES[response.api_key]
+    return (
+        f"Received {api} response from node {outcome.broker_id} for request with header RequestHeader("
+        f"apiKey={api}, apiVersion={response.version}, clientId={client_id}, "
+        f"correlationId={outcome.correlation_id}): {_response(response)}"
     )
 
 

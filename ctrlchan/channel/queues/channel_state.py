@@ -19,6 +19,12 @@ from ctrlchan.channel.coalescing.collapser import Collapser
 from ctrlchan.channel.coalescing.internal_entries import CollapsedEntry, MergedEntry, RequestPart
 from ctrlchan.channel.coalescing.merger import Merger
 from ctrlchan.channel.config import ChannelConfig
+from ctrlchan.channel.observability.log_contexts import (
+    LOST_CONNECTIONS,
+    client_log,
+    manager_log,
+    sender_log,
+)
 from ctrlchan.channel.observability.recorder import Recorder
 from ctrlchan.channel.outcome import Outcome, OutcomeCallback, OutcomeKind, RequestResult, Sent
 from ctrlchan.channel.processes.sender_pool import SenderHandle, SenderPool
@@ -45,6 +51,8 @@ from ctrlchan.channel.wire.records import (
     Report,
 )
 from ctrlchan.errors import ChannelClosedError, ErrorCode, IllegalStateError
+from ctrlchan.log_context import ContextLogger
+from ctrlchan.protocol import API_NAMES
 from ctrlchan.rate_limit import LogRateLimit
 from ctrlchan.security.failure import Failure
 
@@ -74,6 +82,7 @@ Called: TypeAlias = tuple[Sent, BrokerQueue | None, bool]
 class Note(NamedTuple):
     """A log line, which the dispatcher formats and writes without the lock."""
 
+    log: ContextLogger
     level: int
     message: str
     arguments: tuple[object, ...]
@@ -108,6 +117,8 @@ class ChannelState(QueueTable["BrokerQueue"]):
         self._frames_in_use: dict[int, list[Frame]] = {}
         self.limits = TimeLimits()
         self.notes: list[Note] = []
+        self.log = sender_log(config.controller_id)
+        self._manager_log = manager_log(config.controller_id)
         # Limit the warnings about brokers that cannot be reached, and about brokers that are not registered.
         self._failing = LogRateLimit()
         self._offline = LogRateLimit()
@@ -122,9 +133,11 @@ class ChannelState(QueueTable["BrokerQueue"]):
                 raise ChannelClosedError(f"the channel's thread has failed: {self.failure!r}")
             raise ChannelClosedError("the channel was shut down")
 
-    def note(self, level: int, message: str, *arguments: object) -> None:
-        """Leave a log line for the dispatcher."""
-        self.notes.append(Note(level, message, arguments))
+    def note(self, level: int, message: str, *arguments: object, log: ContextLogger | None = None) -> None:
+        """Leave a log line for the dispatcher. ``log``: whose line it is, None for ``self.log``."""
+        log = log or self.log
+        if log.isEnabledFor(level):
+            self.notes.append(Note(log, level, message, arguments))
 
     # -- brokers
 
@@ -136,6 +149,13 @@ class ChannelState(QueueTable["BrokerQueue"]):
         wanted = {target.broker_id: target for target in targets}
         new = [target for target in wanted.values() if not self._has(target)]
         for target, sender in zip(new, self.pool.senders_for([one.broker_id for one in new]), strict=True):
+            self.note(
+                logging.DEBUG,
+                "Controller %d trying to connect to broker %d",
+                self.config.controller_id,
+                target.broker_id,
+                log=self._manager_log,
+            )
             if target.broker_id in self.by_id:
                 self.remove(target.broker_id, REMOVED_BROKER)
             self.left_out.pop(target.broker_id, None)
@@ -254,10 +274,14 @@ class ChannelState(QueueTable["BrokerQueue"]):
                 if unsaid is not None:
                     self.note(
                         logging.WARNING,
-                        "Not sending request %r to broker %d, since it is offline.%s",
-                        request,
+                        "Not sending request %s with controllerId=%d, controllerEpoch=%d to broker %d, "
+                        "since it is offline.%s",
+                        API_NAMES.get(request.api_key, request.api_key),
+                        self.config.controller_id,
+                        request.controller_epoch,
                         sent.broker_id,
                         unsaid,
+                        log=self._manager_log,
                     )
             self._end(sent, result, None, now)
 
@@ -650,10 +674,21 @@ class ChannelState(QueueTable["BrokerQueue"]):
             )
         elif kind == IDLE:
             queue.state = "disconnected"
+            self._note_lost(queue, Failure.NONE)
         elif kind == FAILED:
             self._note_failure(queue, report, following.decode(errors="replace"))
 
+    def _note_lost(self, queue: BrokerQueue, failure: Failure) -> None:
+        """Say of a connection what Kafka's client says."""
+        target, line = queue.target, LOST_CONNECTIONS.get(failure)
+        if line is not None:
+            level, message = line
+            values = target.broker_id, f"{target.host}:{target.port}", queue.last_problem()
+            log = client_log(self.config.controller_id, target.broker_id)
+            self.note(level, message, *values[: message.count("%")], log=log)
+
     def _note_failure(self, queue: BrokerQueue, report: Report, detail: str) -> None:
+        was_connected = queue.state == "connected"
         queue.state = "backing off"
         queue.pieces.clear()
         queue.attempts = report.attempts
@@ -669,10 +704,11 @@ class ChannelState(QueueTable["BrokerQueue"]):
         unsaid = self._failing.admit(queue.target.broker_id, monotonic_ns(), important=is_important)
         if unsaid is None:
             return
-        if not queue.handed:
+        self._note_lost(queue, queue.last_error)
+        if not (was_connected and queue.handed):
             self.note(
                 logging.WARNING,
-                "Controller %d fails to connect to broker %s, attempt %d: %s.%s",
+                "Controller %d's connection to broker %s was unsuccessful, attempt %d: %s.%s",
                 self.config.controller_id,
                 queue.target,
                 queue.attempts,

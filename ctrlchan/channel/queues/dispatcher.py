@@ -16,7 +16,8 @@ from contextlib import suppress
 from time import monotonic, monotonic_ns
 from typing import Final
 
-from ctrlchan.channel.observability.log_lines import response_line
+from ctrlchan.channel.observability.log_contexts import client_log
+from ctrlchan.channel.observability.log_lines import received_line, response_line
 from ctrlchan.channel.outcome import Listener, Sent, publish
 from ctrlchan.channel.processes.sender_pool import SenderHandle
 from ctrlchan.channel.processes.watchdog import Watchdog
@@ -26,12 +27,9 @@ from ctrlchan.channel.queues.channel_state import FAILED_CHANNEL, Called, Channe
 from ctrlchan.channel.queues.full_state_builder import FullStates
 from ctrlchan.channel.queues.time_limits import NEVER
 from ctrlchan.channel.wire.poller import READ, WRITE, new_poller
-from ctrlchan.log_context import ContextLogger
 from ctrlchan.state_change_log import StateChangeLogger
 
 __all__ = ["Dispatcher"]
-
-_LOG: Final = logging.getLogger("ctrlchan.channel")
 
 #: Seconds that the processes have to end after the thread has failed.
 _END: Final = 2.0
@@ -59,8 +57,8 @@ class Dispatcher:
         self._stop_at: float | None = None
         self._deadline = 0.0
         controller_id = channel_state.config.controller_id
-        self._log = ContextLogger(_LOG, f"[RequestSendThread controllerId={controller_id}] ")
-        self._full_states = FullStates(channel_state, self._log)
+        self._log = channel_state.log
+        self._full_states = FullStates(channel_state)
         self._state_changes = StateChangeLogger(controller_id, channel_state.controller_epoch)
         self._thread = threading.Thread(
             target=self._run, name=f"Controller-{controller_id}-dispatcher", daemon=True
@@ -234,8 +232,9 @@ class Dispatcher:
 
     def _publish(self, ended: list[Sent], called: list[Called]) -> None:
         try:
-            if self._state_changes.traces:
-                self._trace([*ended, *(sent for sent, _, _ in called)])
+            traces, debugs = self._state_changes.traces, self._log.isEnabledFor(logging.DEBUG)
+            if traces or debugs:
+                self._trace([*ended, *(sent for sent, _, _ in called)], traces=traces, debugs=debugs)
         except BaseException:  # noqa: BLE001 - a log handler's error must not delay outcomes
             self._log.exception("Outcomes could not be traced")
         self._notify(publish(ended))
@@ -277,29 +276,37 @@ class Dispatcher:
         self._notify(listeners)
         return returned
 
-    def _trace(self, ended: list[Sent]) -> None:
+    def _trace(self, ended: list[Sent], *, traces: bool, debugs: bool) -> None:
         channel_state = self._channel_state
+        config = channel_state.config
         with channel_state.lock:
             brokers = {broker_id: str(queue.target) for broker_id, queue in channel_state.by_id.items()}
         for sent in ended:
             outcome = sent.ending
             assert outcome is not None
-            if outcome.response is not None:
-                log = StateChangeLogger(channel_state.config.controller_id, outcome.request.controller_epoch)
+            if outcome.response is None:
+                continue
+            if debugs:
+                line = received_line(outcome, outcome.response, config.client_id_bytes.decode())
+                client_log(config.controller_id, outcome.broker_id).debug("%s", line)
+            if traces:
+                log = StateChangeLogger(config.controller_id, outcome.request.controller_epoch)
                 log.trace(response_line(outcome, outcome.response, brokers))
 
     def _log_notes(self, notes: list[Note], exits: list[tuple[int, int, int]]) -> None:
         for note in notes:
-            self._log_line(note.level, note.message, *note.arguments)
+            self._write(note)
         for number, pid, exit_code in exits:
             if exit_code:
                 how = f"exit code {exit_code}" if exit_code > 0 else f"signal {-exit_code}"
-                self._log_line(logging.ERROR, "Sender process %d (pid %d) ended with %s", number, pid, how)
+                line = "Sender process %d (pid %d) ended with %s"
+                self._write(Note(self._log, logging.ERROR, line, (number, pid, how)))
 
-    def _log_line(self, level: int, message: str, *arguments: object) -> None:
+    @staticmethod
+    def _write(note: Note) -> None:
         # Filters and handlers of the program may raise anything.
         with suppress(BaseException):
-            self._log.log(level, message, *arguments)
+            note.log.log(note.level, note.message, *note.arguments)
 
     # -- the end
 

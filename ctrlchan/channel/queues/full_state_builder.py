@@ -10,7 +10,6 @@ from ctrlchan.channel.outcome import OutcomeKind, RequestResult
 from ctrlchan.channel.queues.broker_queue import BrokerQueue
 from ctrlchan.channel.queues.channel_state import ChannelState
 from ctrlchan.channel.queues.full_state import FullStateSource
-from ctrlchan.log_context import ContextLogger
 
 __all__ = ["FullStates"]
 
@@ -23,9 +22,8 @@ _Wanted: TypeAlias = (
 class FullStates:
     """Asks the sources for full states. Used by the channel's thread only; takes the lock itself."""
 
-    def __init__(self, channel_state: ChannelState, log: ContextLogger) -> None:
+    def __init__(self, channel_state: ChannelState) -> None:
         self._channel_state = channel_state
-        self._log = log
 
     def build(self) -> None:
         """Build a full state for every queue that is ready; if the source fails, its entry is REFUSED."""
@@ -36,8 +34,9 @@ class FullStates:
             try:
                 with source(version, known, deletions) as full_state, self._channel_state.lock:
                     self._channel_state.provide(entries, full_state, known)
-            except BaseException as problem:  # noqa: BLE001 - the source is the caller's code
-                self._log.exception("The full state for %s could not be made", _names(entries))
+            except BaseException as problem:
+                # The source is the caller's code.
+                self._channel_state.log.exception("The full state for %s could not be made", _names(entries))
                 result = RequestResult(
                     OutcomeKind.REFUSED, detail=f"the full state could not be made: {problem}"
                 )

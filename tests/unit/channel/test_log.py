@@ -117,9 +117,11 @@ def test_a_log_line_is_not_formatted_if_it_is_not_written(monkeypatch: pytest.Mo
 
     for module in (dispatcher, log_lines):
         monkeypatch.setattr(module, "response_line", formatted)
+        monkeypatch.setattr(module, "received_line", formatted)
     monkeypatch.setattr("ctrlchan.state_change_log.StateChangeLogger.trace", formatted)
     monkeypatch.setattr("ctrlchan.channel.request.ControlRequest.__repr__", formatted)
     assert not logging.getLogger(LOGGER).isEnabledFor(TRACE)
+    assert not logging.getLogger("ctrlchan.channel").isEnabledFor(logging.DEBUG)
     with peers(1) as [peer], channel_to([peer]) as channel:
         called: list[Outcome] = []
         sent = [channel.send_request(1, update(number), called.append) for number in range(20)]

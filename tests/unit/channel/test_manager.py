@@ -510,7 +510,10 @@ def test_a_request_to_an_unknown_broker_has_an_outcome(caplog: pytest.LogCapture
         assert [outcome.kind for outcome in outcomes] == [OutcomeKind.BROKER_GONE] * 2
         assert [outcome.detail for outcome in outcomes] == ["the broker is offline"] * 2
         assert called == outcomes
-    assert "to broker 5, since it is offline." in caplog.text
+    assert (
+        "[Channel manager on controller 0]: Not sending request UpdateMetadata with controllerId=0, "
+        "controllerEpoch=7 to broker 5, since it is offline."
+    ) in caplog.messages
 
 
 def test_adding_a_known_broker_changes_nothing() -> None:
@@ -750,6 +753,21 @@ def test_logs_have_kafkas_prefixes(caplog: pytest.LogCaptureFixture) -> None:
         f"[RequestSendThread controllerId=5] Controller 5 connected to 127.0.0.1:{port} (id: 1 rack: null) "
         "for sending state change requests"
     ) in caplog.text
+
+
+def test_what_kafkas_client_says_of_a_connection(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "ctrlchan.channel")
+    with peers(1) as [peer], channel_to([peer], controller_id=5) as channel:
+        channel.wait([channel.send_request(1, update())], 10)
+        peer.drop_connections()
+        eventually(lambda: "[Controller id=5, targetBrokerId=1] Node 1 disconnected." in caplog.messages)
+    lines = [line for line in caplog.messages if "response" in line or "trying" in line]
+    assert lines == [
+        "[Channel manager on controller 5]: Controller 5 trying to connect to broker 1",
+        "[Controller id=5, targetBrokerId=1] Received UPDATE_METADATA response from node 1 for request with "
+        "header RequestHeader(apiKey=UPDATE_METADATA, apiVersion=8, clientId=5, correlationId=0): "
+        "UpdateMetadataResponseData(errorCode=0)",
+    ]
 
 
 def test_responses_are_traced_if_the_logger_is_enabled(caplog: pytest.LogCaptureFixture) -> None:
