@@ -1,8 +1,9 @@
 """Kafka's ``state.change.logger``: the requests of the controller and their responses, in Kafka's format.
 
-Every line begins with ``[Controller id=<id> epoch=<epoch>] ``; INFO for each request, TRACE (below DEBUG) for
-each partition and each response; ERROR for each failed change of a state, with the exception's text on the
-next line, where Kafka's log has a stack trace. Source: ``kafka.controller.StateChangeLogger``.
+Lines begin with ``[Controller id=<id> epoch=<epoch>] ``; INFO for each request, TRACE (below DEBUG) for
+each partition and each response; ERROR for the error of a whole response, and for each failed change of a
+state, with the exception's text on the next line, where Kafka's log has a stack trace. Source:
+``kafka.controller.StateChangeLogger``.
 Check ``informs`` or ``traces`` before formatting a line: nothing is formatted when its level is off.
 """
 
@@ -25,12 +26,13 @@ _LOGGER: Final = logging.getLogger("state.change.logger")
 
 
 class StateChangeLogger:
-    """Writes the state-change log of one controller in one epoch."""
+    """Writes the state-change log of one controller in one epoch; None: lines that name no epoch."""
 
     __slots__ = ("_prefix",)
 
-    def __init__(self, controller_id: int, controller_epoch: int) -> None:
-        self._prefix = f"[Controller id={controller_id} epoch={controller_epoch}] "
+    def __init__(self, controller_id: int, controller_epoch: int | None) -> None:
+        epoch = "" if controller_epoch is None else f" epoch={controller_epoch}"
+        self._prefix = f"[Controller id={controller_id}{epoch}] "
 
     @property
     def informs(self) -> bool:
@@ -43,9 +45,10 @@ class StateChangeLogger:
     def info(self, message: str) -> None:
         _LOGGER.info("%s%s", self._prefix, message)
 
-    def error(self, message: str, error: Exception) -> None:
-        """Log a failed change of a state and the reason. The error need not have been raised."""
-        _LOGGER.error("%s%s", self._prefix, message, exc_info=(type(error), error, None))
+    def error(self, message: str, error: Exception | None = None) -> None:
+        """Log a failure and the reason, if there is one. The error need not have been raised."""
+        reason = None if error is None else (type(error), error, None)
+        _LOGGER.error("%s%s", self._prefix, message, exc_info=reason)
 
     def trace(self, message: str) -> None:
         _LOGGER.log(TRACE, "%s%s", self._prefix, message)

@@ -20,6 +20,7 @@ from ctrlchan.controller.machines.context import ControllerContext
 from ctrlchan.controller.machines.leader_changes import LeaderComparison
 from ctrlchan.controller.machines.partition_states import PartitionStateMachine
 from ctrlchan.controller.machines.replica_states import ReplicaStateMachine
+from ctrlchan.controller.machines.state_changes import StateChangeLines
 from ctrlchan.controller.machines.topic_configs import TopicConfigs
 from ctrlchan.controller.machines.topic_deletion import TopicDeletionManager
 from ctrlchan.controller.settings.config import ControllerConfig
@@ -65,6 +66,8 @@ class ControllerCore:
     is_loaded: bool = False
     log: ContextLogger = field(init=False)
     # The following are made of the ones above by ``begin_term``.
+    #: Of what no state machine writes.
+    state_changes: StateChangeLines = field(init=False)
     partition_states: PartitionStateMachine = field(init=False)
     replica_states: ReplicaStateMachine = field(init=False)
     deletion: TopicDeletionManager = field(init=False)

@@ -19,6 +19,8 @@ from hypothesis import strategies as st
 from ctrlchan import ClusterState
 from ctrlchan.batch.log_lines import log_leader_and_isr, log_stop_replica, log_update_metadata
 from ctrlchan.batch.stop_replica import stop_epochs, stop_replicas
+from ctrlchan.controller.machines.context import ControllerContext
+from ctrlchan.controller.machines.state_changes import StateChangeLines
 from ctrlchan.pipeline.jobs.merge_logs import messages
 from ctrlchan.pipeline.jobs.merge_logs.entries import OTHER, BadLineError, Entry, begins_entry, parse
 from ctrlchan.pipeline.jobs.merge_logs.values import Answer
@@ -480,3 +482,22 @@ def test_lines_of_our_own_logger(ours: io.StringIO) -> None:
     ]
     assert {(one.broker, one.controller_epoch, one.role) for one in entries} == {(4, 7, "controller")}
     assert {one.topic for one in entries} == {"or-ders", None}
+
+
+def test_lines_of_our_own_controller(ours: io.StringIO) -> None:
+    state = ClusterState.empty(controller_id=4, controller_epoch=7)
+    state.add_topic("or-ders", {0: [1, 2], 1: [2, 1]})
+    state.update(state.rows_of_topic("or-ders"), leader=[1, 2], leader_epoch=3, isr=[[1, 2], [2]])
+    lines = StateChangeLines(ControllerContext(state, 7, 0), StateChangeLogger(4, 7), 4)
+    lines.reassignments_sent(np.array([1]))
+    lines.reassignments_failed(np.array([0]))
+    lines.replicas_offline(np.array([0, 1]), 2)
+    lines.error_response("UpdateMetadata", 11, "UpdateMetadataResponseData(errorCode=11)", 2)
+    entries = [parse(line, _UTC) for line in ours.getvalue().splitlines()]
+    assert [(one.event, one.partition, one.to, one.controller_epoch) for one in entries] == [
+        ("reassigned", 1, [2], 7),
+        ("reassignment_failed", 0, None, 7),
+        ("replicas_offline", None, None, None),
+        ("error_response", None, [2], None),
+    ]
+    assert {(one.broker, one.role) for one in entries} == {(4, "controller")}

@@ -17,7 +17,7 @@ from ctrlchan._codec import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA, Contr
 from ctrlchan.channel.outcome import Outcome
 from ctrlchan.protocol import LEADER_AND_ISR_IDS_SINCE
 
-__all__ = ["received_line", "response_line"]
+__all__ = ["received_line", "response_line", "response_text"]
 
 #: Partitions with an error that a line names.
 _NAMED: Final = 20
@@ -35,7 +35,7 @@ def response_line(outcome: Outcome, response: ControlResponse, brokers: Mapping[
     api, _, _ = _NAMES[response.api_key]
     broker = brokers.get(outcome.broker_id, f"(id: {outcome.broker_id} rack: null)")
     return (
-        f"Received response {_response(response)} for request {api} with correlation id "
+        f"Received response {response_text(response)} for request {api} with correlation id "
         f"{outcome.correlation_id} sent to broker {broker}"
     )
 
@@ -46,11 +46,12 @@ def received_line(outcome: Outcome, response: ControlResponse, client_id: str) -
     return (
         f"Received {api} response from node {outcome.broker_id} for request with header RequestHeader("
         f"apiKey={api}, apiVersion={response.version}, clientId={client_id}, "
-        f"correlationId={outcome.correlation_id}): {_response(response)}"
+        f"correlationId={outcome.correlation_id}): {response_text(response)}"
     )
 
 
-def _response(response: ControlResponse) -> str:
+def response_text(response: ControlResponse) -> str:
+    """Return a response as Kafka's prints itself."""
     _, name, _ = _NAMES[response.api_key]
     code = f"errorCode={response.error_code}"
     if response.api_key == UPDATE_METADATA:

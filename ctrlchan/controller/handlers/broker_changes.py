@@ -14,6 +14,7 @@ import numpy.typing as npt
 from ctrlchan.controller.core import ControllerCore
 from ctrlchan.controller.events.notifications import NotificationKind
 from ctrlchan.controller.handlers import features, reassignment
+from ctrlchan.controller.machines.log_texts import Listed
 from ctrlchan.controller.machines.states import PartitionState, ReplicaState
 from ctrlchan.errors import InvalidStateError, UnknownBrokerError
 from ctrlchan.state import Broker, Endpoint, SecurityProtocol
@@ -69,9 +70,15 @@ def process_broker_change(core: ControllerCore) -> None:
         _on_broker_startup(core, _ids(bounced))
         core.notify(NotificationKind.BROKER_RESTARTED, brokers=_ids(bounced))
     if dead:
+        stopped = sorted(core.state.shutting_down.intersection(dead))
         core.state.remove_brokers(dead)
         _on_broker_failure(core, dead)
+        if stopped:
+            core.log.info("Removed %s from list of shutting down brokers.", Listed(stopped))
         core.notify(NotificationKind.BROKER_DOWN, brokers=dead)
+    if new or bounced or dead:
+        epochs = core.state.brokers.ids.tolist(), core.state.brokers.epochs.tolist()
+        core.log.info("Updated broker epochs cache: %s", dict(zip(*epochs, strict=True)))
 
 
 def process_broker_modification(core: ControllerCore, changed: Sequence[str]) -> None:
@@ -98,6 +105,7 @@ def process_broker_modification(core: ControllerCore, changed: Sequence[str]) ->
     if not updated:
         return
     core.state.add_brokers(updated)
+    core.log.info("Broker info update callback for %s", Listed(_ids(updated)))
     announce(core)
     # Another endpoint is another connection: what waited for the former one has ended with it.
     core.channel.startup(updated)
@@ -139,6 +147,7 @@ def announce(core: ControllerCore) -> None:
 
 def watch_brokers(core: ControllerCore, broker_ids: Collection[int]) -> None:
     """Watch the registrations of these brokers."""
+    core.log.debug("Register BrokerModifications handler for %s", Listed(tuple(broker_ids)))
     core.broker_watches.watch(paths.broker(broker_id) for broker_id in broker_ids)
 
 
@@ -232,6 +241,7 @@ def _on_broker_failure(core: ControllerCore, broker_ids: Sequence[int]) -> None:
     core.log.info("Broker failure callback for %s", broker_ids)
     announce(core)
     on_replicas_become_offline(core, *core.context.replicas_on(broker_ids))
+    core.log.debug("Unregister BrokerModifications handler for %s", Listed(broker_ids))
     core.broker_watches.forget(paths.broker(broker_id) for broker_id in broker_ids)
 
 

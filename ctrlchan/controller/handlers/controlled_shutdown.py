@@ -9,6 +9,7 @@ import numpy as np
 
 from ctrlchan.controller.core import ControllerCore
 from ctrlchan.controller.machines.leader_election import Strategy
+from ctrlchan.controller.machines.log_texts import Listed
 from ctrlchan.controller.machines.lookups import partition_pairs
 from ctrlchan.controller.machines.states import PartitionState, ReplicaState
 from ctrlchan.errors import ErrorCode, KafkaError
@@ -39,6 +40,8 @@ def controlled_shutdown(
         )
     core.log.info("Shutting down broker %d", broker_id)
     state.set_shutting_down(state.shutting_down | {broker_id})
+    core.log.debug("All shutting down brokers: %s", Listed(sorted(state.shutting_down)))
+    core.log.debug("Live brokers: %s", Listed(state.online_broker_ids.tolist()))
     rows = context.rows_with_replica_on([broker_id])
     rows = rows[
         (state.partitions.replicas.lengths[rows] > 1)

@@ -8,6 +8,7 @@ partitions of all brokers together.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection
 from enum import IntEnum
 from typing import Final, TypeAlias
@@ -18,11 +19,13 @@ import numpy.typing as npt
 from ctrlchan.controller.core import ControllerCore
 from ctrlchan.controller.events.event import ControllerState
 from ctrlchan.controller.machines.leader_election import Strategy
+from ctrlchan.controller.machines.log_texts import ListedPartitions
 from ctrlchan.controller.machines.states import PartitionState
 from ctrlchan.errors import ErrorCode
 from ctrlchan.protocol import NO_LEADER
 from ctrlchan.state.lists import contains, take
 from ctrlchan.state.rows import distinct
+from ctrlchan.state_change_log import TRACE
 from ctrlchan.zookeeper import paths
 
 __all__ = [
@@ -69,14 +72,18 @@ _STRATEGY_NAMES: Final = {
 
 
 def elect_leaders(
-    core: ControllerCore, partitions: Collection[Partition] | None, kind: ElectionType
+    core: ControllerCore,
+    partitions: Collection[Partition] | None,
+    kind: ElectionType,
+    trigger: str = "AdminClientTriggered",
 ) -> dict[Partition, Answer]:
     """Elect a leader for each of these partitions, or for all (ElectLeaders).
 
     Preferred: the first replica, where it does not lead. Unclean: any live replica, where the leader is not
-    live; in-sync replicas come first. Codes: 3 for an unknown partition, 17 for a topic that is being
-    deleted, 84 where no election is needed (left out for all partitions), 80 (preferred) or 83 (unclean)
-    where no replica can be elected. Raises ControllerMovedError, ZooKeeperError, IllegalStateError.
+    live; in-sync replicas come first. ``trigger``: Kafka's name for who asks, in log lines. Codes: 3 for an
+    unknown partition, 17 for a topic that is being deleted, 84 where no election is needed (left out for all
+    partitions), 80 (preferred) or 83 (unclean) where no replica can be elected. Raises ControllerMovedError,
+    ZooKeeperError, IllegalStateError.
     """
     answers: dict[Partition, Answer] = {}
     if partitions is None:
@@ -95,7 +102,7 @@ def elect_leaders(
         answers |= dict.fromkeys(_partitions(core, rows[deleted]), _DELETED)
         answers |= dict.fromkeys(_partitions(core, rows[~deleted & ~needed]), _NOT_NEEDED)
     elected = rows[needed]
-    errors = _elect(core, elected, _STRATEGIES[kind])
+    errors = _elect(core, elected, kind, trigger)
     for partition, error in zip(_partitions(core, elected), errors.tolist(), strict=True):
         answers[partition] = (error, _failure(partition, kind)) if error else _ELECTED
     return answers
@@ -127,7 +134,7 @@ def process_node(core: ControllerCore) -> None:
         core.log.error("%s: %s", path, reason)
     try:
         for partition, (code, message) in elect_leaders(
-            core, node.partitions, ElectionType.PREFERRED
+            core, node.partitions, ElectionType.PREFERRED, "ZkTriggered"
         ).items():
             if code not in (ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED):
                 core.log.warning(
@@ -146,10 +153,11 @@ def rebalance(core: ControllerCore) -> None:
     ZooKeeperError, IllegalStateError (of a batch).
     """
     try:
+        core.log.info("Processing automatic preferred replica leader election")
+        core.log.log(TRACE, "Checking need to trigger auto leader balancing")
         rows = _imbalanced_rows(core)
         if len(rows):
-            core.log.info("preferred leaders of %d partitions are elected", len(rows))
-            _elect(core, rows, Strategy.PREFERRED)
+            _elect(core, rows, ElectionType.PREFERRED, "AutoTriggered")
     finally:
         core.schedule(
             ControllerState.AUTO_LEADER_BALANCE,
@@ -176,9 +184,15 @@ def process_config_changes(core: ControllerCore) -> None:
         core.partition_states.trigger_online(core.context.rows_of_topics(enabled.topics))
 
 
-def _elect(core: ControllerCore, rows: Int64, strategy: Strategy) -> npt.NDArray[np.int16]:
+def _elect(core: ControllerCore, rows: Int64, kind: ElectionType, trigger: str) -> npt.NDArray[np.int16]:
     """Elect leaders of these rows, ascending; return Kafka's error code of each, 0 where it has a leader."""
-    elections = core.partition_states.handle_state_changes(rows, PartitionState.ONLINE, strategy)
+    core.log.info(
+        "Starting replica leader election (%s) for partitions %s triggered by %s",
+        kind.name,
+        ListedPartitions(core.context, rows),
+        trigger,
+    )
+    elections = core.partition_states.handle_state_changes(rows, PartitionState.ONLINE, _STRATEGIES[kind])
     # New partitions have no result: they get their first leader, or none.
     errors = np.where(
         core.state.partitions.leader[rows] == NO_LEADER,
@@ -210,6 +224,11 @@ def _imbalanced_rows(core: ControllerCore) -> Int64:
     broker = np.searchsorted(brokers, preferred)
     total = np.bincount(broker, minlength=len(brokers))
     imbalance = np.bincount(broker[elsewhere], minlength=len(brokers)) / np.maximum(total, 1)
+    if core.log.isEnabledFor(logging.DEBUG):
+        for place, broker_id in enumerate(brokers.tolist()):
+            led = ListedPartitions(context, rows[elsewhere & (broker == place)])
+            core.log.debug("Topics not in preferred replica for broker %d %s", broker_id, led)
+            core.log.log(TRACE, "Leader imbalance ratio for broker %d is %s", broker_id, imbalance[place])
     chosen = elsewhere & (imbalance > core.config.leader_imbalance_percentage / 100)[broker]
     rows, preferred = rows[chosen], preferred[chosen]
     electable = context.is_online(rows, preferred) & contains(take(partitions.isr, rows), preferred)

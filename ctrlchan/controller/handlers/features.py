@@ -8,7 +8,6 @@ Source: ``kafka.controller.KafkaController``, ``kafka.zk.FeatureZNode``,
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple, TypeAlias
@@ -27,8 +26,6 @@ __all__ = [
     "startup",
     "update",
 ]
-
-_LOG: Final = logging.getLogger(__name__)
 
 #: From this inter-broker protocol on the node has format 2, which has no lowest level.
 FORMAT_2_SINCE: Final = "3.3-IV0"
@@ -82,12 +79,14 @@ def startup(core: ControllerCore) -> None:
     except ZooKeeperError as error:
         if not isinstance(error.__cause__, MalformedError):
             raise
-        _LOG.error("finalized features are not used: %s", error)
+        core.log.error("finalized features are not used: %s", error)
         return
     features: Mapping[str, int] = {}
     if node is not None:
         if not node.enabled and node.features:
-            _LOG.warning("finalized features are disabled, but the node has some: %s", dict(node.features))
+            core.log.warning(
+                "finalized features are disabled, but the node has some: %s", dict(node.features)
+            )
         if enabled and node.enabled:
             features = node.features
     if node is None or (node.format_version, node.enabled, node.features) != (
@@ -98,7 +97,7 @@ def startup(core: ControllerCore) -> None:
         version = None if node is None else node.version
         version = core.nodes.write_feature(wanted_format, enabled, features, version)
         node = FeatureNode(wanted_format, enabled, dict(features), version)
-        _LOG.info("finalized features: %s, %s", "enabled" if enabled else "disabled", dict(features))
+        core.log.info("finalized features: %s, %s", "enabled" if enabled else "disabled", dict(features))
     core.features = node if enabled else None
 
 
@@ -112,7 +111,7 @@ def compatible_brokers(core: ControllerCore, brokers: Iterable[RegisteredBroker]
     for broker in brokers:
         missing = [name for name, level in finalized.items() if not _supports(broker.features, name, level)]
         if missing:
-            _LOG.warning("broker %d is ignored: it does not support %s", broker.id, ", ".join(missing))
+            core.log.warning("broker %d is ignored: it does not support %s", broker.id, ", ".join(missing))
         else:
             compatible.append(broker)
     return compatible
@@ -148,7 +147,7 @@ def update(
             version = core.nodes.write_feature(_format(core), True, target, version)
             core.features = FeatureNode(_format(core), True, target, version)
         except ZooKeeperError as error:
-            _LOG.warning("finalized features are not written: %s", error)
+            core.log.warning("finalized features are not written: %s", error)
             failed = (ErrorCode.FEATURE_UPDATE_FAILED, str(error))
             answers = {name: failed if answer is _DONE else answer for name, answer in answers.items()}
     return UpdateResult(ErrorCode.NONE, None, answers)
@@ -165,7 +164,7 @@ def _finalized(core: ControllerCore) -> dict[str, int]:
     except ZooKeeperError as error:
         if not isinstance(error.__cause__, MalformedError):
             raise
-        _LOG.error("finalized features are not used: %s", error)
+        core.log.error("finalized features are not used: %s", error)
         return {}
     return dict(node.features) if node is not None and node.enabled else {}
 

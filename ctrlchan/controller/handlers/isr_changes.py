@@ -18,6 +18,7 @@ from ctrlchan.controller.core import ControllerCore
 from ctrlchan.controller.events.event import ControllerState
 from ctrlchan.controller.handlers import reassignment
 from ctrlchan.controller.machines.leadership import read_back, write_leadership
+from ctrlchan.controller.machines.log_texts import ListedPartitions
 from ctrlchan.controller.machines.lookups import (
     find_rows,
     is_reassigning,
@@ -319,6 +320,7 @@ def _last_of(rows: Int64) -> Bool:
 def _write(core: ControllerCore, asked: _Columns, rows: Int64, chosen: Int64) -> Int32:
     """Write the ISRs of these rows of the requests to ZooKeeper and to the context; return their errors."""
     at = rows[chosen]
+    core.log.debug("Updating ISRs for partitions: %s.", ListedPartitions(core.context, at))
     written = write_leadership(
         core.context,
         core.nodes,
@@ -328,6 +330,13 @@ def _write(core: ControllerCore, asked: _Columns, rows: Int64, chosen: Int64) ->
         recovery_state=asked.recovery_state[chosen],
         isr=take(asked.isr, chosen),
     )
+    updated = at[written == ResultCode.OK]
+    if len(updated):
+        isr = core.state.partitions.isr
+        core.log.debug(
+            "ISR updated for partitions: %s.",
+            ListedPartitions(core.context, updated, lambda place: f" to {isr[updated[place]].tolist()}"),
+        )
     stale = written == ResultCode.BAD_VERSION
     if stale.any():
         # Somebody else has written. If the nodes were not read, the next request would fail too.

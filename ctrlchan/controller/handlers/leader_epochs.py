@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from ctrlchan.controller.core import ControllerCore
 from ctrlchan.controller.machines.leadership import read_back, write_leadership
+from ctrlchan.controller.machines.log_texts import ListedPartitions
 from ctrlchan.errors import ResultCode
 from ctrlchan.state.lists import take
 
@@ -27,6 +28,7 @@ def increment_leader_epochs(core: ControllerCore, rows: Int64) -> Bool:
     Source: ``kafka.controller.KafkaController.updateLeaderEpoch`` (Kafka 3.9).
     """
     context = core.context
+    core.log.debug("Updating leader epoch for partition %s", ListedPartitions(context, rows))
     done = np.zeros(len(rows), bool)
     pending = np.arange(len(rows))
     stale = pending[~context.has_leadership(rows)]
@@ -50,7 +52,22 @@ def increment_leader_epochs(core: ControllerCore, rows: Int64) -> Bool:
         for code in np.setdiff1d(errors, [ResultCode.OK, ResultCode.BAD_VERSION]).tolist():
             _log_failed(core, chosen[errors == code], f"error {code} of ZooKeeper")
         pending = stale = pending[errors == ResultCode.BAD_VERSION]
+    _log_written(core, rows[done])
     return done
+
+
+def _log_written(core: ControllerCore, rows: Int64) -> None:
+    if len(rows):
+        partitions = core.state.partitions
+        written = ListedPartitions(
+            core.context,
+            rows,
+            lambda place: (
+                f" to {partitions.leader_epoch[rows[place]]}, "
+                f"zkVersion={partitions.partition_epoch[rows[place]]}"
+            ),
+        )
+        core.log.info("Updated leader epoch for partition %s", written)
 
 
 def _log_failed(core: ControllerCore, rows: Int64, reason: str) -> None:

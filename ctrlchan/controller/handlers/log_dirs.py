@@ -72,6 +72,7 @@ def process_leader_and_isr_response(
     state.set_offline_dirs(broker_id, after)
     if len(new):
         core.log.warning("%d replicas on broker %d are in failed log directories", len(new), broker_id)
+        core.state_changes.replicas_offline(new, broker_id)
         on_replicas_become_offline(core, new, np.full(len(new), broker_id, np.int32))
 
 

@@ -6,15 +6,12 @@ Source: ``kafka.controller.KafkaController.processAllocateProducerIds`` and
 
 from __future__ import annotations
 
-import logging
 from typing import Final, NamedTuple
 
 from ctrlchan.controller.core import ControllerCore
 from ctrlchan.errors import ErrorCode, ZooKeeperError
 
 __all__ = ["BLOCK_SIZE", "Allocation", "allocate", "next_block"]
-
-_LOG: Final = logging.getLogger(__name__)
 
 #: Producer ids in a block (``ProducerIdsBlock.PRODUCER_ID_BLOCK_SIZE``).
 BLOCK_SIZE: Final = 1_000
@@ -42,10 +39,10 @@ def allocate(core: ControllerCore, broker_id: int, broker_epoch: int) -> Allocat
     except KeyError:
         epoch = None
     if epoch is None:
-        _LOG.warning("AllocateProducerIds of broker %d is refused: the broker is not live", broker_id)
+        core.log.warning("AllocateProducerIds of broker %d is refused: the broker is not live", broker_id)
         return Allocation(ErrorCode.BROKER_ID_NOT_REGISTERED)
     if epoch != broker_epoch:
-        _LOG.warning(
+        core.log.warning(
             "AllocateProducerIds of broker %d is refused: its broker epoch is %d, not %d",
             broker_id, epoch, broker_epoch,
         )  # fmt: skip
@@ -53,7 +50,7 @@ def allocate(core: ControllerCore, broker_id: int, broker_epoch: int) -> Allocat
     try:
         return next_block(core, broker_id)
     except ZooKeeperError as error:
-        _LOG.error("AllocateProducerIds of broker %d: %s", broker_id, error)
+        core.log.error("AllocateProducerIds of broker %d: %s", broker_id, error)
         return Allocation(ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
@@ -63,10 +60,10 @@ def next_block(core: ControllerCore, broker_id: int) -> Allocation:
         block = core.nodes.read_producer_id_block()
         first = 0 if block is None else block.last + 1
         if first > _MAX_ID - BLOCK_SIZE:
-            _LOG.critical("all producer ids are used: the last block ends at %d", first - 1)
+            core.log.critical("all producer ids are used: the last block ends at %d", first - 1)
             return Allocation(ErrorCode.UNKNOWN_SERVER_ERROR)
         # Brokers below IBP 3.0 write the node themselves; the write is refused when one was faster.
         version = None if block is None else block.version
         if core.nodes.write_producer_id_block(broker_id, first, first + BLOCK_SIZE - 1, version):
-            _LOG.info("broker %d gets the producer ids from %d on", broker_id, first)
+            core.log.info("broker %d gets the producer ids from %d on", broker_id, first)
             return Allocation(ErrorCode.NONE, first, BLOCK_SIZE)

@@ -11,6 +11,7 @@ original replicas: whatever fails before can be done again. Source:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -22,6 +23,7 @@ from ctrlchan.controller.handlers.leader_epochs import increment_leader_epochs
 from ctrlchan.controller.handlers.topic_nodes import write_topic_nodes
 from ctrlchan.controller.machines.leader_election import Strategy
 from ctrlchan.controller.machines.leadership import read_back
+from ctrlchan.controller.machines.log_texts import ListedPartitions
 from ctrlchan.controller.machines.recipients import add_leader_and_isr, one_batch
 from ctrlchan.controller.machines.states import PartitionState, ReplicaState
 from ctrlchan.errors import CtrlchanError
@@ -75,6 +77,7 @@ def replace_assignments(
     done = np.ones(len(rows), bool)
     at = np.flatnonzero(changed)
     if len(at):
+        _log_assignments(core, rows[at], before, (replicas, adding, removing), at)
         core.state.update(
             rows[at], replicas=take(replicas, at), adding=take(adding, at), removing=take(removing, at)
         )
@@ -83,6 +86,21 @@ def replace_assignments(
         unneeded = _without(take(before[0], stored), take(replicas, stored))
         stop_replicas(core, rows[stored][entry_rows(unneeded)], packed_values(unneeded))
     return done
+
+
+def _log_assignments(
+    core: ControllerCore, rows: Int64, before: Sequence[ListColumn], now: Sequence[ListColumn], at: Int64
+) -> None:
+    """Write a line of level DEBUG with old and new assignments, which are at these places of the columns."""
+
+    def change(place: int) -> str:
+        old, new = ([lists[at[place]].tolist() for lists in columns] for columns in (before, now))
+        return f" from {old} to {new}"
+
+    core.log.debug(
+        "Updating assignment (replicas, adding, removing) of partition %s",
+        ListedPartitions(core.context, rows, change),
+    )
 
 
 def start(core: ControllerCore, rows: Int64) -> Bool:
@@ -148,13 +166,15 @@ def _send_leader_and_isr(core: ControllerCore, rows: Int64) -> Bool:
     """Send the replicas of these rows with a new leader epoch; flag the rows for which it was written."""
     with one_batch(core.batch, core.epoch):
         done = increment_leader_epochs(core, rows)
-        rows, partitions = rows[done], core.state.partitions
+        failed, rows, partitions = rows[~done], rows[done], core.state.partitions
         assert partitions.adding is not None
         adding = take(partitions.adding, rows)
         origin = _without(take(partitions.replicas, rows), adding)
         add_leader_and_isr(core.batch, rows, origin, is_new=False)
         # "Is new" lets a broker create the replica although one of its log directories has failed.
         add_leader_and_isr(core.batch, rows, adding, is_new=True)
+    core.state_changes.reassignments_sent(rows)
+    core.state_changes.reassignments_failed(failed)
     return done
 
 

@@ -15,6 +15,7 @@ from ctrlchan.controller.core import ControllerCore
 from ctrlchan.controller.events.notifications import NotificationKind
 from ctrlchan.controller.handlers.own_replicas import without_own_replicas
 from ctrlchan.controller.machines.leader_election import Strategy
+from ctrlchan.controller.machines.log_texts import ListedPartitions
 from ctrlchan.controller.machines.lookups import find_rows, topic_rows_of_names
 from ctrlchan.controller.machines.reassignment_node import remove_entries
 from ctrlchan.controller.machines.states import PartitionState, ReplicaState
@@ -147,6 +148,7 @@ def _create_partitions(core: ControllerCore, rows: Int64) -> None:
     """Bring new partitions and their replicas online. Source: ``onNewPartitionCreation``."""
     if not len(rows):
         return
+    core.log.info("New partition creation callback for %s", ListedPartitions(core.context, rows))
     replicas = core.context.replica_pairs(rows)
     core.partition_states.handle_state_changes(rows, PartitionState.NEW)
     core.replica_states.handle_state_changes(*replicas, ReplicaState.NEW)

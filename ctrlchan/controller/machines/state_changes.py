@@ -12,9 +12,10 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from ctrlchan._codec import ListColumn
 from ctrlchan.controller.machines.context import ControllerContext
 from ctrlchan.controller.machines.states import PartitionState, ReplicaState, previous_states
-from ctrlchan.errors import IllegalStateError, ResultCode, StateChangeFailedError
+from ctrlchan.errors import ErrorCode, IllegalStateError, ResultCode, StateChangeFailedError
 from ctrlchan.state.rows import distinct
 from ctrlchan.state_change_log import StateChangeLogger
 
@@ -38,6 +39,8 @@ class StateChangeLines:
         self._context = context
         self._log = log
         self._controller = f"Controller {controller_id} epoch {context.epoch}"
+        # Kafka's lines about errors of responses name no epoch.
+        self._without_epoch = StateChangeLogger(controller_id, None)
 
     # -- partitions
 
@@ -112,17 +115,47 @@ class StateChangeLines:
         """Log partitions that have the state without this broker in the ISR."""
         if not self._log.informs:
             return
-        partitions = self._context.state.partitions
         for row, broker in zip(rows.tolist(), brokers.tolist(), strict=True):
-            isr = ",".join(map(str, partitions.isr[row].tolist()))
             self._log.info(
-                f"Partition {self._context.partition_name(row)} state changed to "
-                f"(Leader:{partitions.leader[row]},ISR:{isr},"
-                f"LeaderRecoveryState:{_RECOVERY_STATES[partitions.recovery_state[row]]},"
-                f"LeaderEpoch:{partitions.leader_epoch[row]},ZkVersion:{partitions.partition_epoch[row]},"
-                f"ControllerEpoch:{partitions.controller_epoch[row]}) after removing replica {broker} "
-                f"from the ISR as part of transition to {ReplicaState.OFFLINE.kafka_name}"
+                f"Partition {self._context.partition_name(row)} state changed to {self._leadership(row)} "
+                f"after removing replica {broker} from the ISR as part of transition to "
+                f"{ReplicaState.OFFLINE.kafka_name}"
             )
+
+    # -- reassignments, failed log directories, responses
+
+    def reassignments_sent(self, rows: Int64) -> None:
+        """Log partitions whose replicas got a new assignment."""
+        if not self._log.informs:
+            return
+        partitions = self._context.state.partitions
+        for row in rows.tolist():
+            self._log.info(
+                f"Sent LeaderAndIsr request {self._leadership(row)} with new replica assignment "
+                f"{self._assignment(row)} to leader {partitions.leader[row]} for partition being reassigned "
+                f"{self._context.partition_name(row)}"
+            )
+
+    def reassignments_failed(self, rows: Int64) -> None:
+        """Log partitions whose new assignment could not be sent."""
+        for row in rows.tolist():
+            self._log.error(
+                f"Failed to send LeaderAndIsr request with new replica assignment {self._assignment(row)} "
+                f"to leader for partition being reassigned {self._context.partition_name(row)}"
+            )
+
+    def replicas_offline(self, rows: Int64, broker_id: int) -> None:
+        """Log partitions whose replica on a broker is in a failed log directory now."""
+        if self._log.informs:
+            names = ",".join(self._context.partition_name(row) for row in rows.tolist())
+            self._without_epoch.info(f"Mark replicas {names} on broker {broker_id} as offline")
+
+    def error_response(self, api: str, error_code: int, response: str, broker_id: int) -> None:
+        """Log the error of a whole response."""
+        self._without_epoch.error(
+            f"Received error {ErrorCode.name_of(error_code)} in {api} response {response} "
+            f"from broker {broker_id}"
+        )
 
     # -- helpers
 
@@ -155,6 +188,24 @@ class StateChangeLines:
             error,
         )
 
+    def _leadership(self, row: int) -> str:
+        """Return the leadership as Kafka's LeaderIsrAndControllerEpoch prints itself."""
+        partitions = self._context.state.partitions
+        return (
+            f"(Leader:{partitions.leader[row]},ISR:{_joined(partitions.isr, row)},"
+            f"LeaderRecoveryState:{_RECOVERY_STATES[partitions.recovery_state[row]]},"
+            f"LeaderEpoch:{partitions.leader_epoch[row]},ZkVersion:{partitions.partition_epoch[row]},"
+            f"ControllerEpoch:{partitions.controller_epoch[row]})"
+        )
+
+    def _assignment(self, row: int) -> str:
+        partitions = self._context.state.partitions
+        return (
+            f"ReplicaAssignment(replicas={_joined(partitions.replicas, row)}, "
+            f"addingReplicas={_joined(partitions.adding, row)}, "
+            f"removingReplicas={_joined(partitions.removing, row)})"
+        )
+
     def _leader_and_isr(self, row: int) -> str:
         partitions = self._context.state.partitions
         isr = ", ".join(
@@ -166,6 +217,10 @@ class StateChangeLines:
             f"leaderRecoveryState={_RECOVERY_STATES[partitions.recovery_state[row]]}, "
             f"partitionEpoch={partitions.partition_epoch[row]})"
         )
+
+
+def _joined(lists: ListColumn | None, row: int) -> str:
+    return "" if lists is None else ",".join(map(str, lists[row].tolist()))
 
 
 def refusals(

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ctrlchan.controller.machines.context import ControllerContext
+from ctrlchan.controller.machines.log_texts import Listed, ListedPartitions
 from ctrlchan.controller.machines.partition_states import PartitionStateMachine
 from ctrlchan.controller.machines.reassignment_node import remove_entries
 from ctrlchan.controller.machines.replica_states import ReplicaStateMachine
@@ -35,8 +36,6 @@ Int32: TypeAlias = npt.NDArray[np.int32]
 Int64: TypeAlias = npt.NDArray[np.int64]
 
 _LOG: Final = logging.getLogger(__name__)
-#: A log line names at most so many topics.
-_NAMED: Final = 20
 
 
 class TopicDeletionManager:
@@ -268,11 +267,9 @@ class TopicDeletionManager:
 
     def _log_replicas(self, message: str, rows: Int64, brokers: Int32) -> None:
         """Write a line of level DEBUG that names replicas; none without replicas."""
-        if len(rows) and self._log.isEnabledFor(logging.DEBUG):
-            pairs = zip(rows[:_NAMED].tolist(), brokers[:_NAMED].tolist(), strict=True)
-            names = [f"{self._context.partition_name(row)} on broker {broker}" for row, broker in pairs]
-            more = f", and {len(rows) - _NAMED} more" if len(rows) > _NAMED else ""
-            self._log.debug("%s: %s%s", message, ", ".join(names), more)
+        if len(rows):
+            replicas = ListedPartitions(self._context, rows, lambda place: f" on broker {brokers[place]}")
+            self._log.debug("%s: %s", message, replicas)
 
     # -- rows
 
@@ -326,7 +323,5 @@ class _Replicas:
         return [self.names[index] for index in distinct(self.topic[replicas]).tolist()]
 
 
-def _listed(topics: Iterable[str]) -> str:
-    names = sorted(topics)
-    more = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+def _listed(topics: Iterable[str]) -> Listed:
+    return Listed(sorted(topics))

@@ -240,7 +240,10 @@ class Elector:
             # One of this session is left of a term that could not delete it.
             if node is not None and not replace and not self._is_ours(node):
                 self.active_controller_id = node.broker_id
-                self._log.debug("Broker %d has been elected as the controller", node.broker_id)
+                self._log.debug(
+                    "Broker %d has been elected as the controller, so stopping the election process.",
+                    node.broker_id,
+                )
                 self._check_migration(node.kraft_epoch)
                 return
             elected = self._nodes.become_controller(self._id, int(time() * 1_000), replace=replace)

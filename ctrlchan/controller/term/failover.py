@@ -28,8 +28,10 @@ from ctrlchan.controller.handlers.topic_changes import (
     process_topic_change,
 )
 from ctrlchan.controller.machines.leader_changes import LeaderComparison
+from ctrlchan.controller.machines.log_texts import Listed
 from ctrlchan.controller.machines.partition_states import PartitionStateMachine
 from ctrlchan.controller.machines.replica_states import ReplicaStateMachine
+from ctrlchan.controller.machines.state_changes import StateChangeLines
 from ctrlchan.controller.machines.topic_deletion import TopicDeletionManager
 from ctrlchan.state.lists import take
 from ctrlchan.state_change_log import StateChangeLogger
@@ -48,6 +50,7 @@ def complete_core(core: ControllerCore) -> None:
     """
     config, context, nodes, batch = core.config, core.context, core.nodes, core.batch
     log = StateChangeLogger(config.controller_id, core.epoch)
+    core.state_changes = StateChangeLines(context, log, config.controller_id)
     core.partition_states = PartitionStateMachine(
         context,
         nodes,
@@ -130,7 +133,14 @@ def fail_over(core: ControllerCore) -> None:
     log.info("Initializing controller context")
     _read_cluster(core)
     log.info("Fetching topic deletions in progress")
-    core.deletion.start(core.nodes.topic_deletions())
+    deleted = core.nodes.topic_deletions()
+    log.info("Initializing topic deletion manager")
+    core.deletion.start(deleted)
+    for what, topics in (
+        ("to be deleted", core.context.topics_to_delete),
+        ("ineligible for deletion", core.context.topics_ineligible),
+    ):
+        log.info("List of topics %s: %s", what, Listed(sorted(topics)))
     core.is_loaded = True
     # Brokers need the live brokers before they can follow the leaders of a LeaderAndIsr.
     log.info("Sending update metadata request")
@@ -143,6 +153,7 @@ def fail_over(core: ControllerCore) -> None:
     core.deletion.resume()
     elections.process_node(core)
     elections.process_config_changes(core)
+    log.info("Starting the controller scheduler")
     if core.config.auto_leader_rebalance:
         core.schedule(
             ControllerState.AUTO_LEADER_BALANCE,
@@ -164,6 +175,7 @@ def _read_cluster(core: ControllerCore) -> None:
     give_own_replicas_away(core)
     core.channel.startup(state.brokers)
     core.log.info("Currently active brokers in the cluster: %s", sorted(state.broker_ids.tolist()))
+    core.log.info("Currently shutting brokers in the cluster: %s", sorted(state.shutting_down))
     core.log.info(
         "The cluster has %d topics with %d partitions, %d of them with a leader",
         len(state.topics),
@@ -195,4 +207,6 @@ def _read_leadership(core: ControllerCore) -> None:
 
 
 def _process_topic_deletion(core: ControllerCore) -> None:
-    core.deletion.process_requests(core.watches.children(paths.DELETED_TOPICS))
+    topics = core.watches.children(paths.DELETED_TOPICS)
+    core.log.debug("Delete topics listener fired for topics %s to be deleted", Listed(topics))
+    core.deletion.process_requests(topics)

@@ -11,10 +11,12 @@ import logging
 from collections.abc import Callable, Mapping
 
 from ctrlchan.channel import Outcome, OutcomeKind
+from ctrlchan.channel.observability.log_lines import response_text
 from ctrlchan.controller.core import ControllerCore
 from ctrlchan.controller.events.event import ControllerState
 from ctrlchan.controller.handlers.broker_changes import add_again
 from ctrlchan.controller.handlers.log_dirs import process_leader_and_isr_response
+from ctrlchan.controller.machines.log_texts import Listed
 from ctrlchan.errors import ErrorCode
 
 __all__ = ["OutcomeHandlers"]
@@ -69,11 +71,17 @@ class OutcomeHandlers:
     def _failed(self, core: ControllerCore, outcome: Outcome, name: str) -> None:
         kind, broker_id, code = outcome.kind, outcome.broker_id, outcome.error_code
         if kind is OutcomeKind.FENCED and code == ErrorCode.STALE_CONTROLLER_EPOCH:
-            core.enqueue(ControllerState.CONTROLLER_CHANGE, "StaleControllerEpoch", self._fenced)
+
+            def fenced(core: ControllerCore) -> None:
+                _log_error(core, outcome, name)
+                self._fenced(core)
+
+            core.enqueue(ControllerState.CONTROLLER_CHANGE, "StaleControllerEpoch", fenced)
             return
         detail = outcome.detail or ErrorCode.name_of(code)
 
         def process(core: ControllerCore) -> None:
+            _log_error(core, outcome, name)
             # What still waited for a broker that has died is no failure.
             gone = kind is OutcomeKind.BROKER_GONE and broker_id not in core.state.broker_ids
             level = logging.INFO if gone else logging.ERROR
@@ -84,9 +92,25 @@ class OutcomeHandlers:
         core.enqueue(ControllerState.UPDATE_METADATA_RESPONSE_RECEIVED, f"{name}Failed", process)
 
 
+def _log_error(core: ControllerCore, outcome: Outcome, name: str) -> None:
+    """Log an error of the whole response in the state-change log, as Kafka."""
+    response = outcome.response
+    if response is not None and response.error_code:
+        core.state_changes.error_response(
+            name, response.error_code, response_text(response), outcome.broker_id
+        )
+
+
 def _process_deletions(
     core: ControllerCore, broker_id: int, error_code: int, errors: Mapping[tuple[str, int], int]
 ) -> None:
+    core.log.debug(
+        "Delete topic callback invoked on StopReplica response received from broker %d: request error = %s, "
+        "partition errors = %s",
+        broker_id,
+        error_code,
+        Listed(list(errors.items())),
+    )
     core.deletion.stop_replica_response(broker_id, error_code, errors)
     if error_code == ErrorCode.BROKER_NOT_AVAILABLE:
         add_again(core, broker_id)

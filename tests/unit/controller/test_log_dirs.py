@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 
 import pytest
 
@@ -35,7 +36,10 @@ def failed_rows(cluster: RealCluster) -> int:
     return int(offline.lengths.sum())
 
 
-def test_a_failed_directory_moves_its_leaders(led_by_1: RealCluster) -> None:
+def test_a_failed_directory_moves_its_leaders(
+    led_by_1: RealCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "state.change.logger")
     led_by_1.brokers[1].set_offline("t", 0)
     report(led_by_1, 1)
     node = led_by_1.wait_state("t", 0, leader=2)
@@ -43,6 +47,8 @@ def test_a_failed_directory_moves_its_leaders(led_by_1: RealCluster) -> None:
     led_by_1.wait_seen("t", {0: 2, 1: 1})
     for broker_id in (1, 2):
         assert led_by_1.seen(broker_id, "t")[0].offline == [1]
+    id = led_by_1.controllers[0].config.controller_id
+    assert f"[Controller id={id}] Mark replicas t-0 on broker 1 as offline" in caplog.messages
     wait_until(
         lambda: led_by_1.znodes.get_children(paths.LOG_DIR_EVENT_NOTIFICATIONS) == [],
         what="the notification is deleted",

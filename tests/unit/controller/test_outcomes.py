@@ -34,7 +34,7 @@ def active(cluster: RealCluster) -> KafkaController:
 
 
 def test_a_controller_whose_epoch_is_behind_is_elected_with_a_higher_one(
-    cluster: RealCluster, active: KafkaController
+    cluster: RealCluster, active: KafkaController, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A broker that answers 11, while ZooKeeper names no other controller."""
 
@@ -47,6 +47,8 @@ def test_a_controller_whose_epoch_is_behind_is_elected_with_a_higher_one(
     active.wait_until_active(TIMEOUT)
     cluster.create_topic("u", {0: [1, 3]})
     cluster.wait_seen("u", {0: 1})
+    error = f"[Controller id={active.config.controller_id}] Received error STALE_CONTROLLER_EPOCH in "
+    assert any(line.startswith(error) and line.endswith(" from broker 1") for line in caplog.messages)
 
 
 def test_a_broker_that_the_channel_has_given_up_is_added_again(

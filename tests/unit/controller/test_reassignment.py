@@ -6,6 +6,7 @@ Twins of the reassignment cases of ``ControllerIntegrationTest``, and what it le
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Sequence
 
 import numpy as np
@@ -80,7 +81,10 @@ def write_node(znodes: KazooClient, targets: dict[tuple[str, int], list[int]]) -
 # -- phases
 
 
-def test_phase_a_starts_the_added_replicas(cluster: KazooClient, zookeeper: str) -> None:
+def test_phase_a_starts_the_added_replicas(
+    cluster: KazooClient, zookeeper: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "state.change.logger")
     with ManualController(zookeeper) as controller:
         controller.forget_requests()
         answers = reassignment.alter(controller.core, {P0: [4, 5, 6]})
@@ -93,6 +97,12 @@ def test_phase_a_starts_the_added_replicas(cluster: KazooClient, zookeeper: str)
         assert controller.started(is_new=True) == {(*P0, broker) for broker in (4, 5, 6)}
         assert controller.replicas_in(ReplicaState.NEW) == {(*P0, broker) for broker in (4, 5, 6)}
         assert controller.stopped(delete=True) == set()
+    assert (
+        "[Controller id=1000 epoch=1] Sent LeaderAndIsr request (Leader:1,ISR:1,2,3,LeaderRecoveryState:"
+        "RECOVERED,LeaderEpoch:1,ZkVersion:1,ControllerEpoch:1) with new replica assignment "
+        "ReplicaAssignment(replicas=4,5,6,1,2,3, addingReplicas=4,5,6, removingReplicas=1,2,3) to leader 1 "
+        "for partition being reassigned t-0"
+    ) in caplog.messages
 
 
 def test_phase_b_removes_the_old_replicas(cluster: KazooClient, zookeeper: str) -> None:
