@@ -159,6 +159,8 @@ cdef struct Fetch:
     int32_t* choices
     int32_t choice_count
     bint is_chosen
+    # The wait is over, and the user's selector is asked for the last time
+    bint is_over
     # Of versions 0 to 3: what a handler thread shall convert, NULL: nothing, or it has taken it; whether it may give the
     # request back; the high watermarks of what was kept last, NULL: nothing was
     PartitionAnswer* kept
@@ -236,11 +238,12 @@ cdef Result handle(FetchApi self, HotRequest* hot, RequestHeader* header, Answer
         wants_choices = True
     else:
         if hot.reason == ASKED:
-            hot.reason = ARRIVED
+            hot.reason = EXPIRED if current.is_over else ARRIVED
         result = fetch_partitions(self, &current, hot, header, answer)
+        wants_choices = result == QUEUE and current.kept == NULL
     unlock(&current.session.mutex)
     if result == QUEUE:
-        # It is kept while a handler thread asks the authorizer.
+        # It is kept while a handler thread asks the authorizer or the selector, or converts records.
         if parked == NULL:
             parked = <Fetch*>malloc(sizeof(Fetch))
             count_shared(&self.waiting, parked != NULL)
@@ -318,6 +321,9 @@ cdef Result fetch_partitions(
                 result = PARKED
     if result == DONE and header.version < FORMAT_2:
         result = keep_answers(self, current, &reading, hot, header, answer, may_wait)
+    elif result == DONE and asks_again(self, current, hot):
+        current.is_over = True
+        result = QUEUE
     elif result == DONE:
         if header.version >= LEADERS and names_leaders(&reading):
             find_leaders(self, current.session, &reading, hot.listener)
@@ -434,6 +440,8 @@ cdef class FetchApi(HotApi):
 
     def choose_replicas(self, int64_t connection, select not None):
         """Ask a selector for all partitions of the request of a connection, if that is what the request waits for.
+
+        A request that has waited for records asks a second time, before its answer.
 
         ``select(topic, partition, candidates)`` returns a broker id, -1 (the leader) or -2 (it has failed), and does not
         raise. ``candidates``: broker id, end offset, and for how many milliseconds the replica has lagged; the leader is

@@ -2,8 +2,8 @@
 
 That is a body that cannot be decoded, and an isolation level that does not exist, at which the whole request
 fails. With an authorizer it is also a request for a topic of which the processor has no decision: it is asked
-here, and the processor goes on. So it is with a replica selector of the user's own. The records of versions
-0 to 3 are converted here (``fetch_conversion.py``).
+here, and the processor goes on. So it is with a replica selector of the user's own, before a wait and after
+it. The records of versions 0 to 3 are converted here (``fetch_conversion.py``).
 ``KafkaApis.handleFetchRequest`` of Kafka 3.9.
 """
 

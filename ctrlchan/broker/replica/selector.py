@@ -86,7 +86,8 @@ class ReplicaSelector(ABC):
         """Return the replica that the consumer shall read from; None or the first one: the leader.
 
         ``replicas``: the leader, which is the first one, and those in sync that have the next record of the
-        consumer. After an exception the consumer gets UNKNOWN_SERVER_ERROR for the partition.
+        consumer. After an exception the consumer gets UNKNOWN_SERVER_ERROR for the partition. Called for each
+        Fetch when it arrives, and again when it has waited for records: what is chosen then is answered.
         """
 
     def close(self) -> None:  # noqa: B027  (may be left out)

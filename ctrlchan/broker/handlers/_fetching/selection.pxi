@@ -2,7 +2,8 @@
 # RackAwareReplicaSelector.
 #
 # The selector of Kafka is here. One of the user's own is a Python object: a handler thread asks it for all partitions of
-# the request (``FetchApi.choose_replicas``), and the processor goes on with its choices.
+# the request (``FetchApi.choose_replicas``), and the processor goes on with its choices. A request that has waited for
+# records asks again when its wait is over, as Kafka's DelayedFetch.onComplete.
 
 
 cdef enum Selection:
@@ -105,6 +106,14 @@ cdef bint asks_selector(FetchApi self, const Fetch* fetch, const HotRequest* hot
     )
 
 
+cdef bint asks_again(FetchApi self, const Fetch* fetch, const HotRequest* hot) noexcept nogil:
+    """Return whether the user's selector is asked again for a request that could be answered."""
+    return (
+        self.selection == OWN_CLASS and not fetch.is_over and is_selected(self, &fetch.request)
+        and (hot.reason == COMPLETED or hot.reason == EXPIRED)
+    )
+
+
 cdef void await_handler(FetchApi self, Fetch* parked, const HotRequest* hot) noexcept nogil:
     """Let a handler thread find the request by its connection, which has no other one with a handler thread."""
     parked.connection, parked.later = hot.connection, NULL
@@ -157,6 +166,8 @@ cdef int32_t gather_questions(FetchApi self, Fetch* fetch, Question** questions)
     cdef Question* found
     cdef int32_t number, count = 0
     lock(&session.mutex)
+    # Those of before the wait.
+    free(fetch.choices)
     fetch.choice_count = session.used
     fetch.choices = <int32_t*>malloc(max(1, session.used) * sizeof(int32_t))
     found = <Question*>calloc(max(1, session.count), sizeof(Question))

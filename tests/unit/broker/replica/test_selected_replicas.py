@@ -32,6 +32,7 @@ from tests.unit.broker.replica.fetching import (
 UNKNOWN_SERVER_ERROR, FENCED, OUT_OF_RANGE = -1, 74, 1
 HERE, NEAR, FAR = "rack-1", "rack-2", "rack-3"
 RACKS = {BROKER: HERE, FOLLOWER: NEAR, OTHER: NEAR}
+TOPIC, WAITING = ("t", 0), ("u", 0)
 #: The first version with racks.
 RACKS_SINCE = 11
 
@@ -176,13 +177,20 @@ def test_session_is_answered_with_the_replica_each_time(broker: Broker) -> None:
 
 
 class Selector(ReplicaSelector):
-    """Sends consumers of racks to replicas there; answers racks of other names in other ways."""
+    """Sends consumers of racks to replicas there; answers racks of other names in other ways.
+
+    A consumer of a rack ``later-2-...`` shall read from the leader when it asks for the first time, and then
+    from the replica in rack-2.
+    """
 
     def __init__(self) -> None:
         self.prefix = ""
+        #: Racks ``later-...`` that were asked for, a line for each time: brokers are other processes.
+        self.asked = Path()
 
     def configure(self, configs: Mapping[str, str]) -> None:
         self.prefix = "rack-" if configs["replica.selector.class"].endswith(".Selector") else ""
+        self.asked = Path(configs["log.dirs"]).parents[1] / "asked"
 
     def select(
         self, topic: str, partition: int, consumer: Consumer, replicas: Sequence[ReadableReplica]
@@ -190,7 +198,7 @@ class Selector(ReplicaSelector):
         assert consumer.host == "127.0.0.1"
         assert consumer.principal == "User:ANONYMOUS"
         assert consumer.listener == "PLAINTEXT"
-        assert (topic, partition) == ("t", 0)
+        assert (topic, partition) in (TOPIC, WAITING)
         assert replicas[0].behind_ms == 0
         if consumer.rack == "fails":
             raise ValueError("the selector fails")
@@ -198,20 +206,40 @@ class Selector(ReplicaSelector):
             return replicas[0]._replace(broker_id=77)
         if consumer.rack == "leader":
             return replicas[0]
+        if consumer.rack.startswith("later-"):
+            with self.asked.open("a") as file:
+                file.write(f"{consumer.rack}\n")
+            if questions(self.asked, consumer.rack) == 1:
+                return None
+            if consumer.rack.endswith("-fails"):
+                raise ValueError("the selector fails")
+            return next((one for one in replicas if one.rack == HERE.replace("1", consumer.rack[6])), None)
         return next((one for one in replicas if one.rack == self.prefix + consumer.rack), None)
 
 
+def questions(asked: Path, rack: str) -> int:
+    """Return how often the selector was asked for a rack."""
+    return asked.read_text().split("\n").count(rack) if asked.exists() else 0
+
+
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("clusters") / "asked"
+
+
 @pytest.fixture(scope="module", params=["", "kafka.security.authorizer.AclAuthorizer"])
-def cluster(request: pytest.FixtureRequest) -> Iterator[ctrlchan.EmbeddedCluster]:
+def cluster(request: pytest.FixtureRequest, asked: Path) -> Iterator[ctrlchan.EmbeddedCluster]:
     """Two brokers in two racks, without an authorizer and with one that handler threads ask, too."""
     configs = {
         "replica.selector.class": "tests.unit.broker.replica.test_selected_replicas.Selector",
         "authorizer.class.name": request.param,
         "allow.everyone.if.no.acl.found": "true",
     }
-    with ctrlchan.EmbeddedCluster(2, racks=[HERE, NEAR], configs=configs) as cluster:
-        cluster.create_topic("t", partitions=1, replication_factor=2)
-        cluster.produce("t", "one", "two")
+    folder = asked.with_name(request.param or "open")
+    with ctrlchan.EmbeddedCluster(2, racks=[HERE, NEAR], configs=configs, log_dir=folder) as cluster:
+        for topic in ("t", "u"):
+            cluster.create_topic(topic, partitions=1, replication_factor=2)
+            cluster.produce(topic, "one", "two")
         yield cluster
 
 
@@ -226,9 +254,15 @@ class RawClient(Fetcher):
         self.version = RACKS_SINCE
         self.names = {}
 
-    def fetch_rack(self, rack: str, offset: int = 0) -> Answer:
-        frame = self.frame(Asked("t", offset=offset), rack=rack)
+    def fetch_rack(self, rack: str, offset: int = 0, topic: str = "t", **fields: int) -> Answer:
+        self.ask(rack, offset, topic, **fields)
+        return self.answer()
+
+    def ask(self, rack: str, offset: int, topic: str, **fields: int) -> None:
+        frame = self.frame(Asked(topic, offset=offset), rack=rack, **fields)  # type: ignore[arg-type]
         self.socket.sendall(struct.pack(">i", len(frame)) + frame)
+
+    def answer(self) -> Answer:
         with self.socket.makefile("rb") as answers:
             [size] = struct.unpack(">i", answers.read(4))
             return self.read(answers.read(size))
@@ -237,12 +271,13 @@ class RawClient(Fetcher):
 @pytest.fixture
 def leader(cluster: ctrlchan.EmbeddedCluster) -> Iterator[RawClient]:
     """A connection to the leader of the topic, broker 1 or 2."""
-    cluster.move_leader("t", 0, broker_id=cluster.brokers[0].id)
     client = RawClient(cluster.bootstrap_servers.split(",")[0])
-    wait_until(
-        lambda: client.fetch_rack("2", offset=1).partitions["t", 0].preferred > 0,
-        what="the follower has the records",
-    )
+    for topic, partition in (TOPIC, WAITING):
+        cluster.move_leader(topic, partition, broker_id=cluster.brokers[0].id)
+        wait_until(
+            lambda topic=topic: client.fetch_rack("2", 2, topic).partitions[topic, 0].preferred > 0,  # type: ignore[misc]
+            what="the follower has the records",
+        )
     yield client
     client.socket.close()
 
@@ -264,6 +299,86 @@ def test_own_selector_that_fails_is_an_error(leader: RawClient, rack: str) -> No
     assert (found.error, found.preferred, found.records) == (UNKNOWN_SERVER_ERROR, -1, b"")
     # The connection goes on.
     assert leader.fetch_rack("2", offset=1).partitions["t", 0].preferred > 0
+
+
+def end_of(client: RawClient, topic: str = "u") -> int:
+    return client.fetch_rack("2", topic=topic).partitions[topic, 0].high_watermark
+
+
+def wait_for_question(asked: Path, rack: str) -> None:
+    wait_until(lambda: questions(asked, rack) == 1, what="the first question")
+
+
+@pytest.fixture
+def rack(request: pytest.FixtureRequest) -> str:
+    """A rack that no other test asks for."""
+    return f"later-2-{request.node.name}"
+
+
+def test_own_selector_is_asked_again_when_records_have_come(
+    cluster: ctrlchan.EmbeddedCluster, leader: RawClient, asked: Path, rack: str
+) -> None:
+    end = end_of(leader)
+    leader.ask(rack, end, "u", max_wait_ms=60_000)
+    wait_for_question(asked, rack)
+    cluster.produce("u", "more")
+    found = leader.answer().partitions["u", 0]
+    assert (found.error, found.preferred, found.records) == (0, cluster.brokers[1].id, b"")
+    assert (found.high_watermark, questions(asked, rack)) == (end + 1, 2)
+    # The connection goes on.
+    assert len(leader.fetch_rack("", end, "u").partitions["u", 0].batches) == 1
+
+
+def test_own_selector_is_asked_again_when_the_time_is_over(
+    cluster: ctrlchan.EmbeddedCluster, leader: RawClient, asked: Path, rack: str
+) -> None:
+    found = leader.fetch_rack(rack, end_of(leader), "u", max_wait_ms=50).partitions["u", 0]
+    assert (found.error, found.preferred, found.records) == (0, cluster.brokers[1].id, b"")
+    assert questions(asked, rack) == 2
+
+
+def test_own_selector_may_leave_it_to_the_leader_after_a_wait(
+    cluster: ctrlchan.EmbeddedCluster, leader: RawClient, asked: Path, rack: str
+) -> None:
+    rack, end = rack.replace("later-2", "later-1"), end_of(leader)
+    leader.ask(rack, end, "u", max_wait_ms=60_000)
+    wait_for_question(asked, rack)
+    cluster.produce("u", "more")
+    found = leader.answer().partitions["u", 0]
+    assert (found.error, found.preferred, len(found.batches)) == (0, -1, 1)
+    assert questions(asked, rack) == 2
+
+
+def test_own_selector_that_fails_after_a_wait_is_an_error(leader: RawClient, asked: Path, rack: str) -> None:
+    rack += "-fails"
+    found = leader.fetch_rack(rack, end_of(leader), "u", max_wait_ms=50).partitions["u", 0]
+    assert (found.error, found.preferred, found.records) == (UNKNOWN_SERVER_ERROR, -1, b"")
+    assert questions(asked, rack) == 2
+
+
+def test_own_selector_is_not_asked_while_too_few_bytes_have_come(
+    cluster: ctrlchan.EmbeddedCluster, leader: RawClient, asked: Path, rack: str
+) -> None:
+    end = end_of(leader)
+    leader.ask(rack, end, "u", max_wait_ms=60_000, min_bytes=5_000)
+    wait_for_question(asked, rack)
+    cluster.produce("u", "few")
+    assert questions(asked, rack) == 1
+    cluster.produce("u", 5_000 * "x")
+    found = leader.answer().partitions["u", 0]
+    assert (found.preferred, found.high_watermark) == (cluster.brokers[1].id, end + 2)
+    assert questions(asked, rack) == 2
+
+
+def test_client_that_goes_away_while_it_waits_harms_nobody(
+    cluster: ctrlchan.EmbeddedCluster, leader: RawClient, asked: Path, rack: str
+) -> None:
+    other = RawClient(cluster.bootstrap_servers.split(",")[0])
+    other.ask(rack, end_of(leader), "u", max_wait_ms=60_000)
+    wait_for_question(asked, rack)
+    other.socket.close()
+    cluster.produce("u", "more")
+    assert leader.fetch_rack(rack, end_of(leader) - 1, "u").partitions["u", 0].preferred > 0
 
 
 def test_consumer_reads_from_the_selected_replica(cluster: ctrlchan.EmbeddedCluster) -> None:
