@@ -431,7 +431,9 @@ cdef void handle(Connection* c, Reason reason) noexcept nogil:
         end_request(c)
         mute(c, c.mute_ms)
     elif result == QUEUE:
-        c.queue_ns = -1
+        if is_first:
+            # It still waits for the one that handles it; one that was parked has its time.
+            c.queue_ns = -1
         leave_to_python(c)
     else:
         end_connection(c)
