@@ -136,14 +136,16 @@ def test_the_controller_authorizes_whoever_asks_it() -> None:
             [described] = Connection(one).ask(METADATA, 12, {"topics": ["secret"]}).topics
         ports = [cluster.brokers[0].endpoints[0].port, controller]
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-        made = [
+        allowed = [acl(f"pre-{port}-mine", host="127.0.0.2", operation=AclOperation.CREATE) for port in ports]
+        denied = [
             acl("kafka-cluster", resource=ResourceType.BROKER),
             acl("secret"),
             acl("pre-", ResourcePatternType.PREFIXED),
-            *(acl(f"pre-{port}-mine", host="127.0.0.2", operation=AclOperation.CREATE) for port in ports),
         ]
-        for done in admin.create_acls(made, request_timeout=20).values():
-            done.result(30)
+        # Changes are read in their order: where the second ones hold, the first ones do.
+        for made in (allowed, denied):
+            for done in admin.create_acls(made, request_timeout=20).values():
+                done.result(30)
         for port in ports:
             wait_until(partial(sees, port, {"open"}), what="they hold")
         for port in ports:
