@@ -214,7 +214,9 @@ _OTHERS: Final = (
 _DESCRIBED: Final[Mapping[str, str]] = {
     "metric.reporters": _NO_REPORTERS,
     **dict.fromkeys((name for name in table.BROKERS if name.startswith(("remote.", "log.local."))), _TIERED),
-    "log.message.format.version": "Ignored, as by Kafka since inter-broker protocol 3.0.",
+    "log.message.format.version": (
+        "Records are written in format 2; before inter-broker protocol 3.0 an older one is refused."
+    ),
 }
 #: By name.
 WITHOUT_EFFECT: Final[Mapping[str, Unserved]] = {

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from ctrlchan.broker.config.group_config import GroupConfig
 from ctrlchan.broker.config.log_manager_settings import LogManagerSettings
+from ctrlchan.broker.config.message_format import refuse_old_format
 from ctrlchan.broker.config.parts import (
     FetcherSettings,
     LogDirMoveSettings,
@@ -47,6 +48,7 @@ class BrokerSettings(NamedTuple):
     def of(cls, configs: Mapping[str, str]) -> BrokerSettings:
         """Return the settings that configs have under Kafka's names, and the defaults. Raises ConfigError."""
         refuse_unserved(configs)
+        refuse_old_format(configs)
         return cls(
             logs=LogManagerSettings.of(configs),
             replicas=ReplicaSettings.of(configs),

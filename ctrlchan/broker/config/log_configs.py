@@ -7,6 +7,8 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 
 from ctrlchan.broker.config.log_config import LogConfig
+from ctrlchan.broker.config.message_format import topic_warning
+from ctrlchan.config import table
 from ctrlchan.errors import ConfigError, ZooKeeperError
 
 __all__ = ["LogConfigs"]
@@ -27,6 +29,7 @@ class LogConfigs:
         self._lock = lock
         #: Settings of topics that have no own ones.
         self.defaults = LogConfig.from_broker_configs(static)
+        self._protocol = table.INTER_BROKER_PROTOCOL_VERSION.of(static)
         #: Own configs of topics: topic -> Kafka's name -> value.
         self.own: dict[str, dict[str, str]] = {}
         self._topics: Callable[[], Collection[str]] = tuple
@@ -63,6 +66,7 @@ class LogConfigs:
     def set_topic_configs(self, topic: str, own: Mapping[str, str]) -> None:
         """Replace a topic's own configs; its open logs follow. Raises ConfigError."""
         config = self.defaults.with_configs(own)
+        self._warn_of(topic, own)
         with self._lock:
             if own:
                 self.own[topic] = dict(own)
@@ -81,9 +85,14 @@ class LogConfigs:
             if read is not None and (is_new or topic not in self.own):
                 try:
                     self.own[topic] = dict(read(topic) or {})
+                    self._warn_of(topic, self.own[topic])
                 except ZooKeeperError as error:
                     logger.warning("broker %d: the configs of %s cannot be read: %s", self.id, topic, error)
             return self.of(topic)
+
+    def _warn_of(self, topic: str, own: Mapping[str, str]) -> None:
+        if (line := topic_warning(topic, own, self._protocol)) is not None:
+            logger.warning("broker %d: %s", self.id, line)
 
     def set_defaults(self, defaults: LogConfig) -> None:
         """Replace the settings of topics that have no own ones; their open logs follow."""
