@@ -33,5 +33,4 @@ cdef class FetchApi(HotApi):
     cdef int64_t expired
     # Requests that wait now
     cdef int64_t waiting
-    cdef int64_t bytes_out
     cdef int64_t bytes_replicated

@@ -340,9 +340,8 @@ cdef void put_answer(
     cdef Mark empty = mark_of(answer)
     cdef int32_t session_id = session.id if current.kind == INCREMENTAL else NO_SESSION
     cdef int32_t i
-    cdef int64_t throttled_bytes, size = 0
+    cdef int64_t throttled_bytes
     for i in range(reading.count):
-        size += reading.answers[i].records.size
         if current.kind == INCREMENTAL:
             reading.answers[i].is_left_out = has_no_news(session, &reading.answers[i])
     put_head(answer, header, NONE, session_id)
@@ -351,13 +350,30 @@ cdef void put_answer(
         return
     if throttled_bytes:
         self.leader_quota.count(throttled_bytes)
-    count_shared(&self.bytes_replicated if current.request.replica_id >= 0 else &self.bytes_out, size)
+    count_bytes(self, current, reading)
     if current.kind != SESSIONLESS:
         for i in range(reading.count):
             note_answer(session, &reading.answers[i], current.kind == INCREMENTAL)
     if current.kind == FULL:
         session_id = add_session(self.cache, session, session.count, wall_ms(self.table))
         put_session_id(answer, &empty, header, session_id)
+
+
+cdef void count_bytes(FetchApi self, const Fetch* current, const Reading* reading) noexcept nogil:
+    """Count what is sent, for all followers or for the topic. Source: BrokerTopicStats.updateBytesOut."""
+    cdef const PartitionAnswer* one
+    cdef int64_t size, replicated = 0
+    cdef int32_t i
+    for i in range(reading.count):
+        one = &reading.answers[i]
+        size = one.records.size
+        if current.request.replica_id >= 0:
+            replicated += size
+        elif size > 0:
+            # The session keeps the partition from which there are records.
+            count_shared(&current.session.partitions[one.number].partition.bytes_out, size)
+    if replicated:
+        count_shared(&self.bytes_replicated, replicated)
 
 
 cdef bint has_no_news(const FetchSession* session, const PartitionAnswer* answer) noexcept nogil:
@@ -495,9 +511,9 @@ cdef class FetchApi(HotApi):
         free_kept(found)
         return Fetched(partitions, found.request.replica_id >= 0, bool(found.may_wait))
 
-    def count_bytes_out(self, int64_t size):
-        """Count the bytes of converted records."""
-        count_shared(&self.bytes_out, size)
+    def count_replicated(self, int64_t size):
+        """Count the bytes of converted records for a follower."""
+        count_shared(&self.bytes_replicated, size)
 
     def session_topics(self, int32_t session_id):
         """Return the topics of a session, names or ids as bytes, and whether they are ids."""
@@ -544,7 +560,6 @@ cdef class FetchApi(HotApi):
             "waited": self.waited,
             "expired": self.expired,
             "waiting": self.waiting,
-            "bytes_out": self.bytes_out,
             "bytes_replicated": self.bytes_replicated,
             "sessions": sessions,
             "session_partitions": partitions,

@@ -63,10 +63,20 @@ def convert(core: StoringCore, version: int, fetched: Fetched) -> Reply | None:
             size = -1 if one.records is None else len(one.records)
             parts.append(_PARTITION.pack(one.partition, one.error, one.high_watermark, size))
             parts.append(one.records or b"")
-    if core.old_fetches is not None:
-        core.old_fetches.count_bytes_out(sum(len(one.records or b"") for one in answers))
+    _count_bytes(core, answers, fetched.is_follower)
     errors = sum(one.error != ErrorCode.NONE for one in answers)
     return Reply(b"".join(parts), partition_errors=errors, rows=len(answers))
+
+
+def _count_bytes(core: StoringCore, answers: list[_Answer], is_follower: bool) -> None:
+    for one in answers:
+        if not one.records:
+            continue
+        if is_follower and core.old_fetches is not None:
+            core.old_fetches.count_replicated(len(one.records))
+        partition = core.partitions.get(one.topic.decode(errors="replace"), one.partition)
+        if not is_follower and partition is not None:
+            partition.count_bytes_out(len(one.records))
 
 
 def _convert_partition(

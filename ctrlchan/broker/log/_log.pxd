@@ -22,6 +22,9 @@ cdef class Log:
     cdef bint is_replaced
     # When the log was flushed last
     cdef int64_t flushed_ms
+    # Guarded by the mutex: how often there was something to flush, and the time of that
+    cdef int64_t flushes
+    cdef int64_t flush_ns
     # A threading.RLock. Guards ``deleted``, and changes of Python code from their first step to the last; taken first.
     cdef object changing
     # A DeletedFiles

@@ -11,7 +11,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 from libc.stdlib cimport free
 from libc.string cimport memset
 
-from ctrlchan._c.clocks cimport NEVER, wall_clock_ms
+from ctrlchan._c.clocks cimport NEVER, monotonic_ns, wall_clock_ms
 from ctrlchan._c.error_codes cimport (
     KAFKA_STORAGE_ERROR,
     NONE,
@@ -739,7 +739,7 @@ cdef class Log:
 
     cdef int flush_files(self, bint active, bint is_closing) except -1:
         cdef Held held = Held(NULL, 0)
-        cdef int64_t first = 0, end = 0, now = wall_clock_ms()
+        cdef int64_t first = 0, end = 0, now = wall_clock_ms(), begin_ns = monotonic_ns()
         cdef int result
         with nogil:
             result = self.lock_online()
@@ -771,8 +771,15 @@ cdef class Log:
             if result == DONE:
                 # A truncation in between has made the end smaller.
                 self.local.recovery_point = max(self.local.recovery_point, min(end, self.local.end_offset))
+                self.flushes += 1
+                self.flush_ns += monotonic_ns() - begin_ns
             unlock(&self.mutex)
         return self.check(result)
+
+    @property
+    def flush_times(self):
+        """How often there was something to flush, and the nanoseconds of that."""
+        return self.flushes, self.flush_ns
 
     def flush_if_due(self):
         """Flush if flush.messages says so. The appending thread calls this before the records count. Raises KafkaError."""

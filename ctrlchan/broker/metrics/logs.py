@@ -1,6 +1,6 @@
 """Metrics of logs and log directories.
 
-Source: ``UnifiedLog``, ``LogManager``, ``LogCleaner``, ``LogCleanerManager`` (Kafka 3.9).
+Source: ``UnifiedLog``, ``LogManager``, ``LogCleaner``, ``LogCleanerManager``, ``LogFlushStats`` (Kafka 3.9).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import GaugeMetricFamily, Metric, SummaryMetricFamily
 
 from ctrlchan.broker.metrics.families import PARTITION, gauge
 
@@ -36,6 +36,13 @@ def collect(server: BrokerServer) -> Iterator[Metric]:
         for (topic, partition), log in logs:
             family.add_metric((topic, str(partition)), read(log))
         yield family
+    flushes = [log.flush_times for _, log in logs]
+    yield SummaryMetricFamily(
+        "kafka_log_logflushstats_logflushrateandtimems",
+        "Milliseconds of the flushes of the logs that are here now",
+        count_value=sum(count for count, _ in flushes),
+        sum_value=sum(time_ns for _, time_ns in flushes) / 1e6,
+    )
     offline = manager.offline_dirs
     yield gauge("kafka_log_logmanager_offlinelogdirectorycount", "Log directories that failed", len(offline))
     family = GaugeMetricFamily(

@@ -28,6 +28,7 @@ _OF_TOPICS: Final = (
     ("bytesin", "Bytes appended"),
     ("failedproducerequests", "Appends that failed for another reason than their batch or their leader"),
     ("bytesrejected", "Bytes of appends with a batch that is too large"),
+    ("bytesout", "Bytes sent to consumers"),
 )
 #: APIs whose records may be converted: key, and part of the metric's name.
 _CONVERTING: Final = ((0, "produce"), (1, "fetch"))
@@ -51,7 +52,6 @@ def collect(server: BrokerServer) -> Iterator[Metric]:
     # Requests that processors leave to handler threads.
     produced += server.requests_of("Produce")
     for name, text, value in (
-        ("brokertopicmetrics_bytesout", "Bytes sent to consumers", fetched["bytes_out"]),
         ("brokertopicmetrics_replicationbytesout", "Bytes sent to followers", fetched["bytes_replicated"]),
         ("brokertopicmetrics_totalfetchrequests", "Fetch requests", fetched["requests"]),
         ("brokertopicmetrics_totalproducerequests", "Produce requests", produced),

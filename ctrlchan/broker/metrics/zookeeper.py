@@ -1,6 +1,6 @@
 """Metrics of the broker's ZooKeeper session; none for a broker without ZooKeeper.
 
-Source: ``ZooKeeperClient``, type ``SessionExpireListener`` (Kafka 3.9).
+Source: ``ZooKeeperClient``, types ``SessionExpireListener`` and ``ZooKeeperClientMetrics`` (Kafka 3.9).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from kazoo.protocol.states import KazooState
-from prometheus_client.core import Metric
+from prometheus_client.core import Metric, SummaryMetricFamily
 
 from ctrlchan.broker.metrics.families import counter, gauge
 
@@ -34,3 +34,10 @@ def collect(server: BrokerServer) -> Iterator[Metric]:
     yield gauge(f"{_PREFIX}sessionstate", "1: there is a connection", session.is_connected)
     for name, text, state in _CHANGES:
         yield counter(f"{_PREFIX}{name}", text, session.changes[state])
+    times = session.request_times
+    yield SummaryMetricFamily(
+        "kafka_server_zookeeperclientmetrics_zookeeperrequestlatencyms",
+        "Milliseconds from a request to ZooKeeper to its answer",
+        count_value=times.count,
+        sum_value=times.total_ns / 1e6,
+    )

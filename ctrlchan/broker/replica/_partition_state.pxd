@@ -108,6 +108,9 @@ cdef struct PartitionState:
     int64_t failed_appends
     int64_t bytes_rejected
 
+    # Bytes of records in answers to consumers; changed with the functions of atomics.pxd
+    int64_t bytes_out
+
     # Guarded by the table's mutex
     int64_t pins
     PartitionState* next_by_name

@@ -12,6 +12,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
 
+from ctrlchan._c.atomics cimport count_shared
 from ctrlchan._c.clock_functions cimport Clock, monotonic_ns_of
 from ctrlchan._c.clocks cimport NEVER
 from ctrlchan._c.error_codes cimport (
@@ -676,12 +677,16 @@ cdef class Partition:
 
     @property
     def counters(self):
-        """Appended records and their bytes, appends that failed, and bytes of those whose batch was too large.
+        """Records appended, their bytes, appends that failed, bytes of batches too large, bytes to consumers.
 
         Since the partition is hosted here.
         """
         cdef const PartitionState* p = &self.state
-        return p.records_in, p.bytes_in, p.failed_appends, p.bytes_rejected
+        return p.records_in, p.bytes_in, p.failed_appends, p.bytes_rejected, p.bytes_out
+
+    def count_bytes_out(self, int64_t size):
+        """Count bytes of converted records for a consumer."""
+        count_shared(&self.state.bytes_out, size)
 
     @property
     def watchers(self):

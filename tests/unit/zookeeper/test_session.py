@@ -38,6 +38,16 @@ def test_nodes_are_created_read_changed_and_deleted(zookeeper: str) -> None:
         assert one.children("/a") is None
 
 
+def test_the_time_of_each_answer_counts(zookeeper: str) -> None:
+    with session(zookeeper) as one:
+        times = one.request_times
+        before = times.count, times.total_ns
+        one.create("/a", b"1")
+        one.get("/a")
+        assert one.get("/none") is None
+        assert (times.count - before[0], times.total_ns > before[1]) == (3, True)
+
+
 @pytest.mark.parametrize(
     ("operations", "index", "code"),
     [

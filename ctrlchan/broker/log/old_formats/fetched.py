@@ -43,5 +43,5 @@ class OldFetches(Protocol):
         ``connection``: ``RequestContext.connection_id``.
         """
 
-    def count_bytes_out(self, size: int) -> None:
-        """Count the bytes of converted records."""
+    def count_replicated(self, size: int) -> None:
+        """Count the bytes of converted records for a follower."""

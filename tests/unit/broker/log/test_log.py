@@ -476,6 +476,10 @@ def test_flush_moves_the_recovery_point(folder: Path) -> None:
         log.append_as_leader(checked(batch([VALUE])), 0)
     log.flush()
     assert log.recovery_point == 30
+    flushes, time_ns = log.flush_times
+    log.flush()  # there is nothing to flush
+    assert (flushes, log.flush_times) == (2, (2, time_ns))
+    assert time_ns > 0
     log.truncate_to(22)
     assert log.recovery_point == 22
 

@@ -224,6 +224,20 @@ def test_aborted_transactions_of_several_segments(broker: Broker) -> None:
         assert fetcher.fetch(Asked("orders"), isolation=1) == start
 
 
+def test_bytes_for_consumers_count_for_their_partition_and_those_for_followers_together(
+    broker: Broker,
+) -> None:
+    orders, users = broker.lead("orders", 2), broker.lead("users", 1)
+    copied = broker.lead("copied", 3, replicas=(BROKER, FOLLOWER))
+    with Fetcher(broker.server) as fetcher:
+        fetcher.fetch(Asked("orders"), Asked("users"))
+        fetcher.fetch(Asked("orders", 0, 1))
+        fetcher.fetch(Asked("users", 0, 1))
+        fetcher.fetch(Asked("copied"), replica=FOLLOWER)
+    assert [one.counters[-1] for one in (orders, users, copied)] == [3 * BATCH, BATCH, 0]
+    assert broker.api.counters()["bytes_replicated"] == 3 * BATCH
+
+
 def test_a_request_waits_for_records_of_any_partition(broker: Broker) -> None:
     orders, users = broker.lead("orders", 1), broker.lead("users", 1)
     offsets = {"orders": 1, "users": 1}

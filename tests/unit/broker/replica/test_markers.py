@@ -127,7 +127,7 @@ def test_a_marker_of_the_past_is_refused(table: PartitionTable, tmp_path: Path) 
     assert mark(partition, epoch=1, coordinator_epoch=9) == ErrorCode.INVALID_PRODUCER_EPOCH
     assert mark(partition, epoch=3, coordinator_epoch=3) == ErrorCode.TRANSACTION_COORDINATOR_FENCED
     assert mark(partition, epoch=2, coordinator_epoch=4) == 0
-    assert partition.counters == (2, 2 * 78, 2, 0)
+    assert partition.counters == (2, 2 * 78, 2, 0, 0)
 
 
 @pytest.mark.parametrize(("producer_id", "epoch"), [(-1, 0), (-(2**63), 0), (7, -1)])

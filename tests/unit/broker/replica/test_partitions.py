@@ -87,7 +87,7 @@ def test_a_single_replica_acknowledges_at_once(rig: Rig) -> None:
         assert appended.done()
         assert appended.result() == (0, 2 * n, -1)
     assert partition.high_watermark == 6
-    assert partition.counters == (6, 3 * len(batch([b"a", b"b"])), 0, 0)
+    assert partition.counters == (6, 3 * len(batch([b"a", b"b"])), 0, 0, 0)
     assert headers(partition.read(0, 10**6, isolation=READ_HIGH_WATERMARK)) == [(0, 2), (2, 2), (4, 2)]
     assert partition.log is not None
     assert partition.log.leader_epochs() == [(5, 0)]
@@ -277,10 +277,10 @@ def test_only_failures_that_nobody_expects_are_counted_as_such(rig: Rig) -> None
     damaged = bytearray(batch([b"x"]))
     damaged[-1] ^= 1
     assert partition.append_records(bytes(damaged)).result().error_code == ErrorCode.CORRUPT_MESSAGE
-    assert partition.counters == (0, 0, 0, len(large))
+    assert partition.counters == (0, 0, 0, len(large), 0)
     partition.update_config(LogConfig(cleanup_compact=True))
     assert partition.append_records(batch([b"x"])).result().error_code == ErrorCode.INVALID_RECORD
-    assert partition.counters == (0, 0, 1, len(large))
+    assert partition.counters == (0, 0, 1, len(large), 0)
 
 
 def test_settings_of_the_topic_count(rig: Rig) -> None:
