@@ -36,6 +36,10 @@ COMMANDS: Final = {
     "snapshot": LazyCommand(
         "ctrlchan.cli.snapshot:app", "Make a snapshot of a cluster's metadata, or look at one."
     ),
+    "bench": LazyCommand(
+        "ctrlchan.cli.bench:app",
+        "Load a Kafka cluster, yours or an embedded one, and print rates and latencies.",
+    ),
     "pipeline": LazyCommand(
         "ctrlchan.cli.pipeline:app", "PySpark jobs over snapshots, frames, journals and state-change logs."
     ),

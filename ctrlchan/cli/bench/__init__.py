@@ -1,0 +1,32 @@
+"""``ctrlchan bench``: loads on a Kafka cluster that its user names, a file for each command.
+
+``options.py`` has what all share, ``session.py`` the way of one run: guard, topics, workers, results, and the
+end of all that was made.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import typer
+
+from ctrlchan.cli.lazy import LazyCommand, lazy_group
+
+__all__ = ["COMMANDS", "app"]
+
+COMMANDS: Final = {
+    "produce": LazyCommand("ctrlchan.cli.bench.produce:produce", "Produce records: rates and latencies."),
+}
+
+app = typer.Typer(
+    cls=lazy_group(COMMANDS),
+    help="Load a Kafka cluster, yours or an embedded one, and print rates and latencies.",
+    epilog="Begin with: ctrlchan bench produce --embedded 1",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+@app.callback()
+def _bench() -> None:
+    """Load a Kafka cluster, yours or an embedded one, and print rates and latencies."""

@@ -1,0 +1,119 @@
+"""The options that all commands of ``ctrlchan bench`` share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+from ctrlchan.pipeline.settings import Setting
+
+__all__ = ["ClientOptions", "LoadOptions", "OutputOptions", "TargetOptions"]
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip():
+        raise ValueError(f"{text!r} is not NAME=VALUE")
+    return name.strip(), value.strip()
+
+
+@dataclass(frozen=True, kw_only=True)
+class TargetOptions:
+    """Which cluster is loaded. There is no default."""
+
+    bootstrap_server: Annotated[
+        str | None,
+        Setting("The cluster to load.", value="HOST:PORT,...", names=("--bootstrap-server", "-b")),
+    ] = None
+    cluster_id: Annotated[
+        str | None,
+        Setting("Its cluster id, in place of the question whether to load it.", value="ID"),
+    ] = None
+    embedded: Annotated[
+        int | None,
+        Setting("Load a cluster of so many brokers that this command starts.", minimum=1),
+    ] = None
+    config: Annotated[
+        Path | None,
+        Setting(
+            "Settings of the clients under librdkafka's names, such as security.protocol; -c wins.",
+            value="FILE",
+            exists=True,
+        ),
+    ] = None
+    setting: Annotated[
+        Mapping[str, str],
+        Setting(
+            "A setting of the clients (may be repeated).",
+            value="NAME=VALUE",
+            names=("--setting", "-c"),
+            parse=_pair,
+        ),
+    ] = field(default_factory=dict)
+    replication: Annotated[
+        int,
+        Setting("Replicas of each partition; -1: the cluster's default.", minimum=-1),
+    ] = -1
+    partitions: Annotated[int, Setting("Partitions of the load's topic.", minimum=1)] = 12
+    keep: Annotated[bool, Setting("Leave topics and groups of the run at the end.")] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadOptions:
+    """How large the load is, and for how long."""
+
+    rate: Annotated[
+        float,
+        Setting("Operations each second, of all clients together; 0: as fast as possible.", minimum=0),
+    ] = 0.0
+    seconds: Annotated[
+        float, Setting("How long is measured, after the warm-up.", value="SECONDS", minimum=0.1)
+    ] = 30.0
+    warmup: Annotated[
+        float, Setting("How long the load runs before it is measured.", value="SECONDS", minimum=0)
+    ] = 5.0
+    clients: Annotated[int, Setting("Clients, each in a process of its own.", minimum=1)] = 1
+
+
+def _acks(text: str) -> str:
+    if text not in ("0", "1", "all", "-1"):
+        raise ValueError(f"{text!r} is not 0, 1 or all")
+    return "all" if text == "-1" else text
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientOptions:
+    """Options of producers."""
+
+    size: Annotated[int, Setting("Bytes of a record's value.", minimum=0)] = 100
+    acks: Annotated[str, Setting("Which replicas acknowledge: 0, 1 or all.", value="ACKS", parse=_acks)] = (
+        "all"
+    )
+    compression: Annotated[
+        str, Setting("Of record batches: none, gzip, snappy, lz4 or zstd.", value="CODEC")
+    ] = "none"
+    linger: Annotated[
+        float, Setting("How long a batch waits for more records.", value="MILLISECONDS", minimum=0)
+    ] = 5.0
+
+    def settings(self) -> dict[str, Any]:
+        """Return them under librdkafka's names."""
+        return {
+            "acks": self.acks,
+            # With fewer acknowledgements records may be lost anyway.
+            "enable.idempotence": str(self.acks == "all").lower(),
+            "compression.type": self.compression,
+            "linger.ms": f"{self.linger:g}",
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputOptions:
+    """Where the results go."""
+
+    json: Annotated[
+        str | None,
+        Setting("Write the results here, too; -: print them, and no table.", value="FILE"),
+    ] = None

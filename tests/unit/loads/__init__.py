@@ -1,0 +1,1 @@
+"""Tests of ``ctrlchan bench``: loads on an embedded cluster, exact counts, the guard, histograms."""
