@@ -25,7 +25,7 @@ _END_SECONDS: Final = 60.0
 
 def main() -> None:
     """Be the worker."""
-    told = json.loads(sys.stdin.readline())
+    given = json.loads(sys.stdin.readline())
     started, stopped = threading.Event(), threading.Event()
     threading.Thread(target=_listen, args=(started, stopped), daemon=True).start()
 
@@ -35,8 +35,8 @@ def main() -> None:
 
     try:
         result = run_worker(
-            Load.decode(told["load"]),
-            told["number"],
+            Load.decode(given["load"]),
+            given["number"],
             wait_for_start=wait_for_start,
             report=lambda done: _say("done", done),
             stopped=stopped,

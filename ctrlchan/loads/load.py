@@ -1,4 +1,4 @@
-"""Load: what all workers of a load are told, in values that JSON can carry."""
+"""Load: what all workers of a load get, in values that JSON can carry."""
 
 from __future__ import annotations
 
