@@ -94,7 +94,7 @@ docs: $(RUN) $(VENV)/.docs  ## build the guides and the API reference into build
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/docs
 	@echo "open build/docs/index.html"
 
-bench: $(ALL_TESTS)  ## measure codec and channel beside their peers; writes bench/RESULTS.md's tables
+bench: $(ALL_TESTS)  ## measure everything beside its peers; writes bench/results.json, docs/benchmarks.html, bench/RESULTS.md
 	$(BIN)/python -m bench $(BENCH_ARGS)
 
 ext: $(RUN)  ## compile the extensions that have changed, in place

@@ -1,4 +1,4 @@
-"""Runs suites, each in its own process, and writes their tables into ``bench/RESULTS.md``.
+"""Runs suites, each in its own process, and writes their figures, the page and the tables of ``RESULTS.md``.
 
 Command: ``python -m bench [SUITE ...]`` (``make bench`` runs all suites).
 """

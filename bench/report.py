@@ -1,4 +1,4 @@
-"""Writes the measured times into ``bench/results.json`` and the tables of ``bench/RESULTS.md``.
+"""Writes the measured times into ``bench/results.json``, the page, and the tables of ``bench/RESULTS.md``.
 
 ``results.json`` has every time of the last run of each suite, with its date, machine, versions and command.
 The tables are made from it. In ``RESULTS.md`` a table is between ``<!-- table: NAME -->`` and
@@ -18,6 +18,7 @@ from statistics import median
 from typing import Any, Final, TypeAlias
 
 from bench.alternate import OURS
+from bench.page.page import page_of
 from ctrlchan.channel.config import PER_BROKER
 from ctrlchan.protocol import API_NAMES
 from tests.kafka.jars import KafkaUnavailableError, java_version
@@ -27,6 +28,7 @@ __all__ = ["results_of", "tables", "write"]
 _HERE: Final = Path(__file__).parent
 _RAW: Final = _HERE / "results.json"
 _PROSE: Final = _HERE / "RESULTS.md"
+_PAGE: Final = _HERE.parent / "docs" / "benchmarks.html"
 #: Columns of a line of a document.
 _WIDTH: Final = 110
 _PACKAGES: Final = ("numpy", "multiprocess", "kio", "kafka-python", "confluent-kafka", "pyspark")
@@ -73,8 +75,8 @@ def _wrapped(text: str) -> list[str]:
     return textwrap.wrap(text, _WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
-def write(results: Iterable[Result], raw: Path = _RAW, prose: Path = _PROSE) -> None:
-    """Replace these results in ``raw``, and the tables of all results of ``raw`` in ``prose``.
+def write(results: Iterable[Result], raw: Path = _RAW, prose: Path = _PROSE, page: Path = _PAGE) -> None:
+    """Replace these results in ``raw``, the tables of all results of ``raw`` in ``prose``, and the page.
 
     Raises ValueError when ``prose`` has no place for a table.
     """
@@ -89,7 +91,8 @@ def write(results: Iterable[Result], raw: Path = _RAW, prose: Path = _PROSE) -> 
             raise ValueError(f"{prose.name} has no place for the table {name!r}")
     prose.write_text(text)
     raw.write_text(_raw_text(known.values()))
-    print(f"wrote {prose.name} and {raw.name}")
+    page.write_text(page_of(json.loads(raw.read_text())))
+    print(f"wrote {raw.name}, {page.name} and {prose.name}")
 
 
 def _versions() -> str:

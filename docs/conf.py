@@ -17,6 +17,8 @@ source_suffix = {".md": "markdown"}
 myst_heading_anchors = 3
 html_theme = "furo"
 html_title = "ctrlchan"
+# A page of its own, with its charts: python -m bench.page.
+html_extra_path = ["benchmarks.html"]
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
