@@ -1,4 +1,4 @@
-"""Memory of this process and all its descendants; shared pages count once."""
+"""Memory of a process and all its descendants; shared pages count once."""
 
 from __future__ import annotations
 
@@ -9,14 +9,18 @@ __all__ = ["MIB", "pss_mib"]
 MIB = 2**20
 
 
-def pss_mib() -> float:
-    """Return the proportional set size of this process and all its descendants, MiB.
+def pss_mib(pid: int | None = None) -> float:
+    """Return the proportional set size of a process (None: this one) and all its descendants, MiB.
 
     Systems other than Linux have no proportional set sizes. There, unique set sizes are added up, which
     leaves out the pages that processes share.
     """
-    this = psutil.Process()
-    return sum(_bytes_of(process) for process in [this, *this.children(recursive=True)]) / MIB
+    try:
+        first = psutil.Process(pid)
+        tree = [first, *first.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return 0.0
+    return sum(_bytes_of(process) for process in tree) / MIB
 
 
 def _bytes_of(process: psutil.Process) -> int:

@@ -20,7 +20,7 @@ from typing import Final
 import pyspark
 
 from ctrlchan.errors import PipelineError
-from ctrlchan.pipeline.spark.user_cache import user_cache
+from ctrlchan.user_cache import user_cache
 
 __all__ = ["archive_of", "listing_option", "options", "spark_settings", "write_archive"]
 

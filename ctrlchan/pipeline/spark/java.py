@@ -18,7 +18,7 @@ from typing import Final
 
 from ctrlchan.errors import JavaNotFoundError, PipelineError
 from ctrlchan.java import find_java
-from ctrlchan.pipeline.spark.user_cache import user_cache
+from ctrlchan.user_cache import user_cache
 
 __all__ = ["java_home"]
 
