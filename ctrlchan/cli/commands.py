@@ -38,7 +38,11 @@ COMMANDS: Final = {
     ),
     "bench": LazyCommand(
         "ctrlchan.cli.bench:app",
-        "Load a Kafka cluster, yours or an embedded one, and print rates and latencies.",
+        "Load a Kafka cluster, yours or an embedded one; measure this machine for `plan`.",
+    ),
+    "plan": LazyCommand(
+        "ctrlchan.cli.plan:plan",
+        "Say what a cluster's control requests cost: bytes, time, memory, and where one machine ends.",
     ),
     "pipeline": LazyCommand(
         "ctrlchan.cli.pipeline:app", "PySpark jobs over snapshots, frames, journals and state-change logs."

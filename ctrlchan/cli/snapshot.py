@@ -17,7 +17,7 @@ from ctrlchan.text import printable, quoted
 if TYPE_CHECKING:
     from ctrlchan.state import Broker, ClusterState, SecurityProtocol
 
-__all__ = ["app"]
+__all__ = ["app", "listener_of", "parse_brokers"]
 
 app = typer.Typer(
     help="Make a snapshot of a cluster's metadata, or look at one.",
@@ -104,7 +104,7 @@ def generate(
     from ctrlchan.state.importing.generate import generate as generate_state
 
     try:
-        listeners = tuple(_listener(text) for text in listener or ["PLAINTEXT"])
+        listeners = tuple(listener_of(text) for text in listener or ["PLAINTEXT"])
         shared = None if address is None else parse_host_port(address)
         check_host(host)
     except InvalidStateError as error:
@@ -316,7 +316,7 @@ def _from_describe(
         raise SnapshotError(f"{name}: cannot be read ({error})") from error
 
 
-def _listener(text: str) -> tuple[str, SecurityProtocol]:
+def listener_of(text: str) -> tuple[str, SecurityProtocol]:
     from ctrlchan.state.brokers import SecurityProtocol
 
     name, colon, protocol = text.partition(":")

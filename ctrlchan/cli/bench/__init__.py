@@ -1,7 +1,7 @@
 """``ctrlchan bench``: loads on a Kafka cluster that its user names, a file for each command.
 
-``options.py`` has what all share, ``session.py`` the way of one run: guard, topics, workers, results, and the
-end of all that was made.
+``calibrate.py`` loads no cluster: it measures this machine. For the loads, ``options.py`` has what all share,
+``session.py`` the way of one run: guard, topics, workers, results, and the end of all that was made.
 """
 
 from __future__ import annotations
@@ -16,11 +16,15 @@ __all__ = ["COMMANDS", "app"]
 
 COMMANDS: Final = {
     "produce": LazyCommand("ctrlchan.cli.bench.produce:produce", "Produce records: rates and latencies."),
+    "calibrate": LazyCommand(
+        "ctrlchan.cli.bench.calibrate:calibrate",
+        "Measure this machine for `ctrlchan plan`, in about a minute.",
+    ),
 }
 
 app = typer.Typer(
     cls=lazy_group(COMMANDS),
-    help="Load a Kafka cluster, yours or an embedded one, and print rates and latencies.",
+    help="Load a Kafka cluster, yours or an embedded one; measure this machine for `plan`.",
     epilog="Begin with: ctrlchan bench produce --embedded 1",
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -29,4 +33,4 @@ app = typer.Typer(
 
 @app.callback()
 def _bench() -> None:
-    """Load a Kafka cluster, yours or an embedded one, and print rates and latencies."""
+    """Load a Kafka cluster, yours or an embedded one; measure this machine for `plan`."""
