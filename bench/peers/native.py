@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from bench.peers.process import ROOT, PeerProcess
 
-__all__ = ["Blast", "PortCounts", "Sink", "SinkReport", "build", "build_go"]
+__all__ = ["Blast", "PortCounts", "Sink", "SinkReport", "build", "build_go", "build_library"]
 
 _SOURCES: Final = Path(__file__).parent
 _BUILT: Final = ROOT / "build" / "peers"
@@ -28,9 +28,18 @@ _MACHINE: Final = {"x86_64": ["-march=x86-64-v2"], "aarch64": ["-march=armv8-a+c
 def build(name: str) -> Path:
     """Compile the program ``name`` if its source is newer, and return its path. Raises CalledProcessError."""
     source = _SOURCES / f"{name}.c"
+    return _built(name, source, lambda fresh: _c_command(source, fresh))
+
+
+def build_library(source: Path) -> Path:
+    """As ``build``, of the shared library that a C file makes."""
+    return _built(f"{source.stem}.so", source, lambda fresh: _c_command(source, fresh, "-shared", "-fPIC"))
+
+
+def _c_command(source: Path, target: Path, *more: str) -> list[str]:
     compiler = shlex.split(os.environ.get("CC", "cc"))
-    options = ["-O2", "-Wall", "-Wextra", "-pthread", *_MACHINE.get(platform.machine(), ())]
-    return _built(name, source, lambda fresh: [*compiler, *options, "-o", str(fresh), str(source)])
+    options = ["-O2", "-Wall", "-Wextra", "-pthread", *_MACHINE.get(platform.machine(), ()), *more]
+    return [*compiler, *options, "-o", str(target), str(source)]
 
 
 def build_go(name: str) -> Path:
