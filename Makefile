@@ -1,6 +1,6 @@
 # The two commands are `make run` and `make test`; both do all set-up of their own. `make help` lists the rest.
 .DEFAULT_GOAL := help
-.PHONY: help run cluster unit acceptance pipeline-demo test kafka-tests soak chaos random-requests simulate fuzz check format docs bench ext debug coverage sanitize clean
+.PHONY: help run cluster unit acceptance pipeline-demo test kafka-tests soak chaos random-requests simulate fuzz check format docs bench instructions ext debug coverage sanitize clean
 
 # Commands start hundreds of processes with the same modules: byte code is kept, also where it is not otherwise.
 unexport PYTHONDONTWRITEBYTECODE
@@ -96,6 +96,9 @@ docs: $(RUN) $(VENV)/.docs  ## build the guides and the API reference into build
 
 bench: $(ALL_TESTS)  ## measure everything beside its peers; writes bench/results.json, docs/benchmarks.html, bench/RESULTS.md
 	$(BIN)/python -m bench $(BENCH_ARGS)
+
+instructions: $(RUN) $(VENV)/.unit  ## count the instructions of what must stay fast beside a baseline (needs valgrind); WRITE=1 renews it
+	$(BIN)/python -m bench.instructions $(if $(WRITE),--write)
 
 ext: $(RUN)  ## compile the extensions that have changed, in place
 

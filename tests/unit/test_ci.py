@@ -13,7 +13,18 @@ import pytest
 
 ROOT: Final = Path(__file__).parents[2]
 #: What ``.ci/run`` would install where it is missing.
-PROGRAMS: Final = ("java", "javac", "mvn", "cc", "chromium", "chromedriver", "ip", "krb5-config", "npm")
+PROGRAMS: Final = (
+    "java",
+    "javac",
+    "mvn",
+    "cc",
+    "chromium",
+    "chromedriver",
+    "ip",
+    "krb5-config",
+    "npm",
+    "valgrind",
+)
 #: Writes how it was called, whether its folder has an environment, and how many files its home has.
 MAKE: Final = """#!/bin/sh
 echo "$*,$([ -e .venv ] && echo used || echo fresh),$(ls -A "$HOME" | wc -l | tr -d ' ')" >> "$CALLS"
@@ -63,6 +74,7 @@ def test_the_commands_of_the_readme_come_first_with_an_empty_home(checkout: Path
         ("check", "1"),
         ("docs", "1"),
         ("debug", "1"),
+        ("instructions", "1"),
     ]
 
 
