@@ -109,6 +109,15 @@ class OwnNames:
 
         self._wait(has_leaders, f"topic {name} has no leaders")
 
+    def wait_until_in_sync(self, name: str) -> None:
+        """Wait until each partition of a topic has a leader, and all its replicas are in sync."""
+
+        def is_in_sync() -> bool:
+            found = self._admin.list_topics(name, timeout=_SECONDS).topics[name].partitions.values()
+            return all(one.leader >= 0 and len(one.isrs) == len(one.replicas) for one in found)
+
+        self._wait(is_in_sync, f"topic {name} has replicas that are not in sync")
+
     def topics(self) -> list[str]:
         """Return the topics of this run that the cluster has."""
         return sorted(name for name in self._admin.list_topics(timeout=_SECONDS).topics if self._is_own(name))

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from ctrlchan.errors import ConfigError
+
 if TYPE_CHECKING:
     from ctrlchan.loads.worker import Worker
 
@@ -17,6 +19,11 @@ __all__ = ["KINDS", "Load"]
 #: Where each kind of load is.
 KINDS: Final = {
     "produce": "ctrlchan.loads.kinds.produce:ProduceLoad",
+    "consume": "ctrlchan.loads.kinds.consume:ConsumeLoad",
+    "groups": "ctrlchan.loads.kinds.groups:GroupsLoad",
+    "transactions": "ctrlchan.loads.kinds.transactions:TransactionsLoad",
+    "leaders": "ctrlchan.loads.kinds.leaders:LeadersLoad",
+    "topics": "ctrlchan.loads.kinds.topics:TopicsLoad",
 }
 
 
@@ -59,9 +66,16 @@ class Load(ABC):
         """Whether ``topic`` is there when the workers begin."""
         return True
 
+    def check(self) -> None:  # noqa: B027 - most kinds take all values
+        """Raise ConfigError for values that do not go together."""
+
     @abstractmethod
     def work(self, worker: Worker) -> None:
         """Be one worker. Raises CtrlchanError and the client's KafkaException."""
+
+    def _require(self, is_so: bool, reason: str) -> None:
+        if not is_so:
+            raise ConfigError(f"{self.kind}: {reason}")
 
     def own_partitions(self, number: int) -> list[int]:
         """Return the partitions of the topic that belong to one worker."""

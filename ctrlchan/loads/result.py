@@ -33,6 +33,13 @@ class Operation:
     errors: Counter[str] = field(default_factory=Counter)
     last: float = 0.0
 
+    def add_one(self, seconds: float, last: float) -> None:
+        """Count an operation that took so long. ``last``: when it ended, in seconds after the warm-up."""
+        self.latencies.record(seconds)
+        self.count += 1
+        self.items += 1
+        self.last = max(self.last, last)
+
     def add(self, other: Operation) -> None:
         self.latencies.add(other.latencies)
         self.count += other.count

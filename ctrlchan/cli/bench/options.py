@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from ctrlchan.pipeline.settings import Setting
 
-__all__ = ["ClientOptions", "LoadOptions", "OutputOptions", "TargetOptions"]
+__all__ = ["ClientOptions", "LoadOptions", "OutputOptions", "SparkOptions", "TargetOptions"]
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -107,6 +107,31 @@ class ClientOptions:
             "compression.type": self.compression,
             "linger.ms": f"{self.linger:g}",
         }
+
+
+@dataclass(frozen=True, kw_only=True)
+class SparkOptions:
+    """Where the clients run, if not on this machine."""
+
+    master: Annotated[
+        str | None,
+        Setting("Run the clients as tasks of this Spark: spark://host:7077, yarn, ...", value="URL"),
+    ] = None
+    remote: Annotated[
+        str | None, Setting("Run them at this Spark Connect server, sc://host:15002.", value="URL")
+    ] = None
+    conf: Annotated[
+        Mapping[str, str],
+        Setting("A setting of Spark (may be repeated).", value="NAME=VALUE", parse=_pair),
+    ] = field(default_factory=dict)
+    package: Annotated[
+        Path | None,
+        Setting("An archive by `ctrlchan pipeline package`, for executors without ctrlchan.", value="FILE"),
+    ] = None
+
+    @property
+    def is_given(self) -> bool:
+        return self.master is not None or self.remote is not None
 
 
 @dataclass(frozen=True, kw_only=True)

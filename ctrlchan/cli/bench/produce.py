@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ctrlchan.cli.bench.options import ClientOptions, LoadOptions, OutputOptions, TargetOptions
+from ctrlchan.cli.bench.options import ClientOptions, LoadOptions, OutputOptions, SparkOptions, TargetOptions
 from ctrlchan.cli.pipeline.options import with_options
 
 __all__ = ["produce"]
@@ -15,6 +15,7 @@ def produce(
     shape: LoadOptions,
     client: ClientOptions,
     output: OutputOptions,
+    spark: SparkOptions,
 ) -> None:
     """Produce records to a topic of this run: rates, and latencies until the broker's acknowledgement.
 
@@ -38,6 +39,6 @@ def produce(
 
     with open_session(target) as session:
         load = ProduceLoad(**session.shape(shape, client.settings()), size=client.size)
-        result = session.work(load)
+        result = session.work(load, spark)
         first, last = session.own.offsets(load.topic)
         show_result(session, load, result, output.json, records_in_topic=last - first)

@@ -5,15 +5,17 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from ctrlchan.cli.bench.options import LoadOptions, TargetOptions
+from ctrlchan.cli.bench.options import LoadOptions, SparkOptions, TargetOptions
 from ctrlchan.cli.progress import step
 from ctrlchan.cli.signals import StopSignals
+from ctrlchan.errors import ConfigError, CtrlchanError
 
 if TYPE_CHECKING:
     from ctrlchan.embedded import EmbeddedCluster
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
     from ctrlchan.loads.result import Result
 
 __all__ = ["Session", "open_session", "require_clients"]
+
+#: Replicas of a partition of an embedded cluster.
+_REPLICAS: Final = 3
 
 
 @dataclass
@@ -52,31 +57,45 @@ class Session:
             "replication": self.options.replication,
         }
 
-    def prepare(self, load: Load) -> None:
-        """Create the topic of the load."""
+    def work(
+        self,
+        load: Load,
+        spark: SparkOptions,
+        meanwhile: Callable[[Callable[[], bool]], object] | None = None,
+    ) -> Result:
+        """Run the load to its end, or until Ctrl-C; return what all workers have done. Raises CtrlchanError.
+
+        ``meanwhile``: is called on a thread of its own while the workers work, with a function that says
+        whether to stop. The load ends when it returns. Not with Spark.
+        """
+        load.check()
+        if spark.is_given and self.embedded is not None:
+            raise ConfigError("--embedded: other machines do not reach a cluster on the loopback interface")
         self.groups = load.groups
         if load.needs_topic:
             with self.signals.startup(), step(f"creating topic {load.topic}"):
                 self.own.create_topic(load.topic, load.partitions, load.replication)
+        if spark.is_given:
+            from ctrlchan.cli.bench.on_spark import work_on_spark
 
-    def work(self, load: Load, meanwhile: Callable[[Callable[[], bool]], object] | None = None) -> Result:
-        """Run the load to its end, or until Ctrl-C; return what all workers have done. Raises CtrlchanError.
+            with self.signals.startup():
+                return work_on_spark(load, spark)
+        return self._work_here(load, meanwhile)
 
-        ``meanwhile``: is called on this thread while the workers work, with a function that says whether to
-        stop. The load ends when it returns.
-        """
-        self.prepare(load)
+    def _work_here(self, load: Load, meanwhile: Callable[[Callable[[], bool]], object] | None) -> Result:
         from ctrlchan.cli.bench.live import showing
         from ctrlchan.loads.processes import WorkerProcesses
 
         with WorkerProcesses(load) as workers:
             with step(f"starting {load.clients} client{'s' * (load.clients > 1)}"):
                 workers.start(is_stopped=self._is_stopped)
-            with showing(load) as show:
-                if meanwhile is not None:
-                    meanwhile(self._is_stopped)
-                    workers.stop()
-                return workers.follow(show, is_stopped=self._is_stopped)
+            with showing(load) as show, ThreadPoolExecutor(1) as thread:
+                if meanwhile is None:
+                    return workers.follow(show, is_stopped=self._is_stopped)
+                beside = thread.submit(meanwhile, self._is_stopped)
+                result = workers.follow(show, is_stopped=lambda: self._is_stopped() or beside.done())
+                beside.result()
+                return result
 
     def _is_stopped(self) -> bool:
         return self.signals.wait(0)
@@ -90,7 +109,6 @@ def open_session(options: TargetOptions, configs: Mapping[str, str] | None = Non
     run was stopped, Exit with the status of Ctrl-C.
     """
     require_clients()
-    from ctrlchan.errors import ConfigError
     from ctrlchan.loads.guard import OwnNames, find_cluster, new_run
 
     if (options.bootstrap_server is None) == (options.embedded is None):
@@ -120,7 +138,6 @@ def open_session(options: TargetOptions, configs: Mapping[str, str] | None = Non
 
 def require_clients() -> None:
     """Raise ConfigError, with what to install, where a package is missing."""
-    from ctrlchan.errors import ConfigError
 
     for module, package in {"confluent_kafka": "confluent-kafka", "hdrh": "hdrhistogram"}.items():
         if importlib.util.find_spec(module) is None:
@@ -145,13 +162,16 @@ def _embedded(stack: ExitStack, brokers: int, configs: Mapping[str, str]) -> Emb
     from ctrlchan.embedded import EmbeddedCluster
     from ctrlchan.launch.log_dirs import TEMPORARY
 
+    # As many replicas as clusters have that keep what they are given.
+    replicas = {"default.replication.factor": str(min(_REPLICAS, brokers))}
     with step(f"starting {brokers} broker{'s' * (brokers > 1)}"):
-        return stack.enter_context(EmbeddedCluster(brokers, log_dir=TEMPORARY, configs=dict(configs)))
+        return stack.enter_context(
+            EmbeddedCluster(brokers, log_dir=TEMPORARY, configs={**replicas, **configs})
+        )
 
 
 def _allow(target: Target, options: TargetOptions) -> None:
     """Ask whether the cluster may be loaded, unless --cluster-id says so. Raises ConfigError, Abort."""
-    from ctrlchan.errors import ConfigError
 
     brokers = ", ".join(list(target.brokers.values())[:5]) + ", …" * (len(target.brokers) > 5)
     what = f"cluster {target.cluster_id} ({len(target.brokers)} brokers: {brokers}; {target.topics} topics)"
@@ -167,7 +187,6 @@ def _allow(target: Target, options: TargetOptions) -> None:
 
 def _delete(session: Session) -> None:
     """Delete what the run has made; say what stays if that fails."""
-    from ctrlchan.errors import CtrlchanError
 
     try:
         with step("deleting what the run has made"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Final
@@ -10,12 +11,14 @@ from typing import Any, ClassVar, Final
 from ctrlchan.loads.load import Load
 from ctrlchan.loads.worker import Worker
 
-__all__ = ["ProduceLoad", "values_of"]
+__all__ = ["ProduceLoad", "put", "values_of"]
 
 #: Seconds that a full queue of the client is waited for at once.
 _FULL_SECONDS: Final = 0.05
 #: Different values of records.
 _VALUES: Final = 64
+#: The client's partitioner chooses.
+_ANY: Final = -1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,18 +47,31 @@ class ProduceLoad(Load):
         worker.start()
         try:
             for number, due in enumerate(worker.due(producer.poll)):
-                delivery = partial(delivered, due)
-                while True:
-                    try:
-                        producer.produce(self.topic, values[number % _VALUES], on_delivery=delivery)
-                        break
-                    except BufferError:
-                        producer.poll(_FULL_SECONDS)
-                        if worker.is_stopped():
-                            return
-                producer.poll(0)
+                if not put(worker, producer, self.topic, values[number % _VALUES], partial(delivered, due)):
+                    break
         finally:
             worker.drain(producer)
+
+
+def put(
+    worker: Worker,
+    producer: Any,
+    topic: str,
+    value: bytes,
+    delivered: Callable[[Any, Any], object] | None = None,
+    partition: int = _ANY,
+) -> bool:
+    """Give the client a record, and wait while its queue is full. Return False if the load was stopped."""
+    while True:
+        try:
+            producer.produce(topic, value, partition=partition, on_delivery=delivered)
+        except BufferError:
+            producer.poll(_FULL_SECONDS)
+            if worker.is_stopped():
+                return False
+        else:
+            producer.poll(0)
+            return True
 
 
 def values_of(size: int) -> list[bytes]:

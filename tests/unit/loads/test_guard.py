@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +15,7 @@ import pytest
 from ctrlchan import EmbeddedCluster
 from ctrlchan.cli import main
 from ctrlchan.errors import ConfigError, CtrlchanError
-from ctrlchan.loads.guard import OwnNames, check_cluster, new_run
+from ctrlchan.loads.guard import OwnNames, check_cluster, find_cluster, new_run
 from tests.unit.loads.conftest import own_topics
 
 SHORT = ["--seconds", "0.2", "--warmup", "0", "--rate", "20"]
@@ -122,3 +124,24 @@ def find_topics(client: dict[str, Any]) -> set[str]:
     from confluent_kafka.admin import AdminClient
 
     return set(AdminClient(client).list_topics(timeout=30).topics)
+
+
+def test_a_secured_cluster_is_loaded_with_the_users_settings(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    with EmbeddedCluster(2, security="SASL_PLAINTEXT", users={"alice": "secret"}) as secured:
+        client = secured.client_settings("confluent", user="alice")
+        file = tmp_path / "client.properties"
+        file.write_text("".join(f"{name}={value}\n" for name, value in client.items()))
+        target = find_cluster(client)
+        where = ["-b", client["bootstrap.servers"], "--cluster-id", target.cluster_id, "--config", str(file)]
+        for kind, operation in (("produce", "produce"), ("leaders", "move")):
+            result = tmp_path / f"{kind}.json"
+            words = ["--seconds", "1", "--warmup", "0", "--rate", "24", "--replication", "2"]
+            with pytest.raises(SystemExit) as end:
+                main(["bench", kind, *where, *words, "--json", str(result)])
+            printed = capfd.readouterr()
+            assert end.value.code == 0, printed.err
+            written = result.read_text()
+            assert json.loads(written)["operations"][operation]["items"] == 24
+            assert "secret" not in printed.out + printed.err + written
