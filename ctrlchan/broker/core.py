@@ -48,6 +48,11 @@ class BrokerCore:
         return self.node.endpoint
 
     @property
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        """All listeners; the first one is ``endpoint``."""
+        return self.node.broker.endpoints
+
+    @property
     def epoch(self) -> int:
         return self.node.epoch
 

@@ -68,6 +68,7 @@ class KafkaController:
     - ``journal``: records every outcome of a request; close it after the controller.
     - ``metrics``: Kafka's metrics of this controller and of its channel.
     - ``listener``: as for ``add_listener``.
+    - ``cluster_id``: of a cluster that has none yet; None: a random one.
 
     Raises ConfigError for credentials that cannot work. Source: ``kafka.controller.KafkaController`` (Kafka
     3.9).
@@ -80,6 +81,7 @@ class KafkaController:
         journal: Journal | None = None,
         metrics: ControllerMetrics | None = None,
         listener: Listener | None = None,
+        cluster_id: str | None = None,
     ) -> None:
         self.config = config
         self._log = ContextLogger(_LOG, f"[Controller id={config.controller_id}] ")
@@ -104,6 +106,7 @@ class KafkaController:
             metrics.attach(self._loop, self.current)
         self._status = ControllerStatus(self)
         self._elector.attach(self._loop)
+        self._new_cluster_id = cluster_id or id_to_text(new_id())
         self._cluster_id = ""
         self._endpoints: tuple[Endpoint, ...] = ()
         self._server: ControllerServer | None = None
@@ -135,7 +138,7 @@ class KafkaController:
         try:
             self._session.start(config.zookeeper_connection_timeout or config.zookeeper_session_timeout)
             self._nodes.create_persistent_nodes()
-            self._cluster_id = self._nodes.create_cluster_id(id_to_text(new_id()))
+            self._cluster_id = self._nodes.create_cluster_id(self._new_cluster_id)
             self._start_tokens()
             # Before the first event: a term announces the endpoints.
             self._start_server()

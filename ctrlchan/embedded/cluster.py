@@ -60,8 +60,9 @@ class EmbeddedCluster(ClusterCalls):
     It runs from construction to ``close``. Brokers store records, elect leaders and serve consumer groups;
     topics are created by clients, by brokers and by ``create_topic``; leaders move when a broker dies.
 
-    - ``host``, ``listener``, ``cluster_id``, ``more_listeners``, ``advertised_listeners``: as for
-      ``EmbeddedBroker``.
+    - ``host``, ``listener``, ``more_listeners``, ``advertised_listeners``: as for ``EmbeddedBroker``.
+    - ``cluster_id``: None stands for a random one, without records for always the same; a folder and a
+      ZooKeeper may have one, which counts.
     - ``port``: of the first broker; other brokers have those that follow, here and in ``more_listeners`` and
       ``advertised_listeners``; 0: any free one.
     - ``racks``: assigned in turn.
@@ -109,7 +110,7 @@ class EmbeddedCluster(ClusterCalls):
         listener: str = "PLAINTEXT",
         epoch: int | Mapping[int, int] = -1,
         racks: Sequence[str] = (),
-        cluster_id: str = DEFAULT_CLUSTER_ID,
+        cluster_id: str | None = None,
         more_listeners: Mapping[str, str] | None = None,
         advertised_listeners: Mapping[str, str] | None = None,
         processes: int | None = None,
@@ -156,7 +157,13 @@ class EmbeddedCluster(ClusterCalls):
                 if controller_id is None:
                     controller_id = _FIRST_CONTROLLER_ID + ids.stop
                 self._controller = _controller(
-                    controller_id, settings, folder, listener, controller_metrics, on_notification
+                    controller_id,
+                    settings,
+                    folder,
+                    listener,
+                    controller_metrics,
+                    on_notification,
+                    cluster_id,
                 )
                 cleanup.callback(self._controller.close)
                 zookeeper, controller = self._controller.zookeeper, self._controller.address
@@ -169,7 +176,7 @@ class EmbeddedCluster(ClusterCalls):
                     listener=listener,
                     epoch=epoch if isinstance(epoch, int) else epoch.get(broker_id, -1),
                     rack=racks[place % len(racks)] if racks else None,
-                    cluster_id=cluster_id,
+                    cluster_id=cluster_id or DEFAULT_CLUSTER_ID,
                     log_dirs=()
                     if folder.path is None
                     else (os.path.join(folder.path, f"broker-{broker_id}"),),
@@ -361,6 +368,7 @@ def _controller(
     listener: str,
     metrics: ControllerMetrics | None,
     on_notification: Listener | None,
+    cluster_id: str | None,
 ) -> LocalController:
     # Imported here: brokers that a user's own channel drives need no controller.
     import_kio()
@@ -384,6 +392,7 @@ def _controller(
         journal=journal,
         metrics=metrics,
         on_notification=on_notification,
+        cluster_id=cluster_id,
     )
 
 

@@ -48,7 +48,7 @@ class LocalController:
     deleted. ``delegation_tokens``: their settings.
     ``journal``: a file that keeps the nodes for the next cluster, or None.
     ``zookeeper``: its address, or None for nodes in memory. ``session_timeout``: of that ZooKeeper.
-    ``metrics``, ``on_notification``: as for ``KafkaController``.
+    ``metrics``, ``on_notification``, ``cluster_id``: as for ``KafkaController``.
     With a ZooKeeper metadata show the controller, which brokers ask; else brokers stand for it.
     """
 
@@ -71,6 +71,7 @@ class LocalController:
         session_timeout: float = _SESSION_TIMEOUT,
         metrics: ControllerMetrics | None = None,
         on_notification: Listener | None = None,
+        cluster_id: str | None = None,
     ) -> None:
         self._parts = ExitStack()
         with ExitStack() as cleanup:
@@ -97,7 +98,9 @@ class LocalController:
                 delete_topics=delete_topics,
                 delegation_tokens=delegation_tokens or DelegationTokenSettings(),
             )
-            self.controller = KafkaController(config, metrics=metrics, listener=on_notification)
+            self.controller = KafkaController(
+                config, metrics=metrics, listener=on_notification, cluster_id=cluster_id
+            )
             cleanup.callback(self.controller.close)
             # A controller that is elected before the brokers of a cluster that goes on are there finds all
             # partitions offline, and logs an error for each of them.

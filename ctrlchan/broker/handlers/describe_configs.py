@@ -23,7 +23,7 @@ class _Described:
         self._core = core
         self._dynamic: dict[int | None, Mapping[str, str]] = {}
         self.id = core.id
-        self.endpoint = core.endpoint
+        self.endpoints = core.endpoints
         self.rack = core.rack
         self.configs: Mapping[str, str] = core.configs
 

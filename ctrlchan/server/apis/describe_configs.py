@@ -37,7 +37,7 @@ class ConfigCore(Protocol):
     @property
     def id(self) -> int: ...
     @property
-    def endpoint(self) -> Endpoint: ...
+    def endpoints(self) -> tuple[Endpoint, ...]: ...
     @property
     def rack(self) -> str | None: ...
     @property
@@ -174,14 +174,15 @@ def _check_is_this_broker(core: ConfigCore, name: str) -> None:
 
 
 def _static_configs(core: ConfigCore) -> dict[str, str]:
-    endpoint = core.endpoint
+    listeners = ",".join(map(str, core.endpoints))
+    protocols = ",".join(f"{one.listener}:{one.security_protocol.name}" for one in core.endpoints)
     configs = {
-        table.ADVERTISED_LISTENERS.name: str(endpoint),
+        table.ADVERTISED_LISTENERS.name: listeners,
         # A topic exists when a controller makes it.
         table.AUTO_CREATE_TOPICS_ENABLE.name: "false",
         table.BROKER_ID.name: str(core.id),
-        table.LISTENER_SECURITY_PROTOCOL_MAP.name: f"{endpoint.listener}:{endpoint.security_protocol.name}",
-        table.LISTENERS.name: str(endpoint),
+        table.LISTENER_SECURITY_PROTOCOL_MAP.name: protocols,
+        table.LISTENERS.name: listeners,
         table.NODE_ID.name: str(core.id),
         **core.configs,
     }

@@ -32,7 +32,7 @@ class _Described:
         self._cluster = core.cluster()
         self._dynamic: dict[int | None, Mapping[str, str]] = {}
         self.id = core.id
-        self.endpoint = core.endpoint
+        self.endpoints = (core.endpoint,)
         self.rack = core.config.rack
         self.configs: Mapping[str, str] = {
             table.NUM_PARTITIONS.name: str(core.config.num_partitions),
