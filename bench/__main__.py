@@ -26,6 +26,7 @@ _SUITES: Final = (
     "features",
     "clusters",
     "push",
+    "plan",
     "broker",
     "transactions",
     "security",

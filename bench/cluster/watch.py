@@ -27,11 +27,15 @@ _DEADLINE_SECONDS: Final = 600.0
 
 @dataclass(frozen=True)
 class Measured:
-    """One event: milliseconds, and seconds of processor time until it was over."""
+    """One event: milliseconds, and seconds of processor time until it was over.
+
+    ``received``: the bytes of all requests to all brokers.
+    """
 
     ms: float
     controller_cpu: float
     zookeeper_cpu: float
+    received: int
 
 
 class Watch:
@@ -58,7 +62,8 @@ class Watch:
         cause()
         report, cpu_now = self._wait(controller_pid, before, problem, ports)
         controller, zookeeper = (now - then for now, then in zip(cpu_now, cpu, strict=True))
-        return Measured((report.last_answer_ns - begin) / 1e6, controller, zookeeper)
+        ms = (report.last_answer_ns - begin) / 1e6
+        return Measured(ms, controller, zookeeper, report.received - before.received)
 
     def settle(self, controller_pid: int) -> None:
         """Wait until a controller has nothing to do. Raises TimeoutError."""

@@ -23,6 +23,7 @@ __all__ = ["plan"]
 #: The controller's id where the cluster has none; no broker has it.
 _CONTROLLER_ID: Final = 100_000
 _PORT: Final = 9_090
+_MAX_GBIT: Final = 1e6
 #: Value of ``--costs``.
 _DEFAULTS: Final = "defaults"
 _MEASURED: Final = "measured"
@@ -50,6 +51,7 @@ def plan(
         float,
         typer.Option(
             min=0.0,
+            max=_MAX_GBIT,
             callback=not_nan,
             metavar="GBIT",
             help="Network card of the controller, Gbit/s; 0: the brokers are on this machine.",
@@ -204,10 +206,10 @@ def _controller_of(state: ClusterState) -> tuple[Endpoint, ...]:
     """Return the endpoint of a controller beside the brokers, named as one of theirs."""
     from ctrlchan.state import Endpoint
 
-    if not len(state.brokers) or not len(state.brokers.ports):
-        return ()
-    first = state.broker(int(state.broker_ids[0])).endpoints[0]
-    return (Endpoint(first.listener, first.security_protocol, first.host, _PORT),)
+    for broker_id in state.broker_ids.tolist():
+        for first in state.broker(broker_id).endpoints:
+            return (Endpoint(first.listener, first.security_protocol, first.host, _PORT),)
+    return ()
 
 
 def _described(plan: Plan, nic: float, costs: Costs, calibration: Calibration | None) -> dict[str, Any]:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
+import subprocess
+import sys
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -25,6 +28,7 @@ from ctrlchan.planning.events import Counted
 from ctrlchan.planning.times import event_time, failover_time, push_time
 from ctrlchan.planning.traffic import ApiTraffic, Traffic
 from ctrlchan.zookeeper.client import connected
+from tests.kafka.waiting import wait_until
 
 
 @pytest.fixture
@@ -123,3 +127,23 @@ def test_a_sink_whose_process_has_ended_is_an_error() -> None:
         process.wait(10)
         with pytest.raises(CtrlchanError, match="has ended"):
             sinks.report()
+
+
+def test_ctrl_c_ends_every_process_and_deletes_every_node() -> None:
+    with MemoryNodes() as zookeeper:
+        calibrate = subprocess.Popen(
+            [sys.executable, "-m", "ctrlchan", "bench", "calibrate", "--zookeeper", zookeeper.address],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert calibrate.stderr is not None
+        assert any("failovers" in line for line in calibrate.stderr)
+        process = psutil.Process(calibrate.pid)
+        wait_until(lambda: len(process.children()) == 2, timeout=60, what="sinks and a controller run")
+        children = process.children(recursive=True)
+        calibrate.send_signal(signal.SIGINT)
+        assert calibrate.wait(60) == 130
+        calibrate.stderr.close()
+        assert not any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in children)
+        with connected(zookeeper.address) as client:
+            assert client.get_children("/") == ["zookeeper"] or not client.get_children("/")
