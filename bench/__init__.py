@@ -1,1 +1,1 @@
-"""Benchmarks. They report times and never assert one; ``bench/RESULTS.md`` describes how to run them."""
+"""Benchmarks. They report times and never assert one; ``bench/RESULTS.md`` says how to run them."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shlex
 import subprocess
 import sys
@@ -42,11 +43,15 @@ _NO_WARNING: Final = "-Wignore:Not saving anything"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench", description="Measure, and write the tables.")
+    parser = argparse.ArgumentParser(
+        prog="python -m bench", description="Measure, and write results.json, the page and RESULTS.md."
+    )
     parser.add_argument("suite", nargs="*", help=f"one or more of {', '.join(_SUITES)} (all)")
     parser.add_argument("-k", dest="keyword", help="only benchmarks whose name fits, as for pytest")
     parser.add_argument("--no-kafka", action="store_true", help="leave Kafka's side out")
-    parser.add_argument("--quick", action="store_true", help="few rounds; prints tables and writes none")
+    parser.add_argument(
+        "--quick", action="store_true", help="few rounds; prints the figures and writes nothing"
+    )
     options = parser.parse_args()
     for suite in options.suite:
         if suite not in _SUITES:
@@ -58,11 +63,13 @@ def main() -> None:
         given.append("--no-kafka")
     if options.quick:
         given.append("--quick")
-    runs = [_run(suite, given) for suite in options.suite or _SUITES]
     command = shlex.join(["python", "-m", "bench", *sys.argv[1:]])
-    results = [result for run in runs for result in report.results_of(run, command)]
+    results = []
+    for suite in options.suite or _SUITES:
+        load = round(os.getloadavg()[0], 1)
+        results += report.results_of(_run(suite, given), command, load)
     if options.quick or options.keyword:
-        print("\n".join(report.tables(results).values()))
+        print(report.texts_of(results))
     else:
         report.write(results)
 

@@ -5,13 +5,13 @@ Made for the head of the page and for ``bench/RESULTS.md``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from bench.alternate import OURS
 from bench.measures.goals import GoalCheck, cause_of, goal_checks
-from bench.measures.measure import Measure, number
+from bench.measures.measure import BOUNDS, Measure, number
 from bench.measures.suites import Result, measures_of, suite_of
 
 __all__ = ["Answer", "Shortfall", "answers", "shortfalls"]
@@ -30,11 +30,13 @@ class Answer:
 
 @dataclass(frozen=True, kw_only=True)
 class Shortfall:
-    """Measures of one suite that miss the same goal for the same cause; ``reached``: lowest and highest."""
+    """Measures of one suite that miss goals for the same cause.
+
+    ``reached``: of each goal, the lowest and the highest figure.
+    """
 
     suite: str
-    goal: str
-    reached: tuple[float, float]
+    reached: Mapping[str, tuple[float, float]]
     measures: Sequence[Measure]
     cause: str
 
@@ -65,8 +67,10 @@ def answers(results: Iterable[Result]) -> list[Answer]:
 
 def _answer(question: str, one: Measure) -> Answer:
     unit = one.unit.rpartition(", ")[2]
-    others = (side for side in one.sides if not side.startswith(OURS) and side != "per-broker")
-    ratios = (one.compared_with(side) for side in others)
+    others = [side for side in one.sides if not side.startswith(OURS) and side != "per-broker"]
+    if "kafka" in others:
+        others = ["kafka", *[side for side in others if side in BOUNDS][:1]]
+    ratios = map(one.compared_with, others)
     texts = [f"{ratio.name} {number(ratio.of_medians)}" for ratio in ratios if ratio]
     figure = [f"{number(one.median())} {unit}"] if one.sides.get(OURS) else []
     return Answer(
@@ -80,22 +84,24 @@ def _answer(question: str, one: Measure) -> Answer:
 
 def shortfalls(results: Iterable[Result]) -> list[Shortfall]:
     """Return all goals that are missed, those of one suite with the same cause together."""
-    missed: dict[tuple[str, str, str], list[tuple[Measure, float]]] = {}
+    missed: dict[tuple[str, str], dict[str, list[tuple[Measure, float]]]] = {}
     for result in results:
         for one in measures_of(result):
             for check in goal_checks(one):
                 if not check.met:
-                    key = (one.suite, check.goal, cause_of(one))
-                    missed.setdefault(key, []).append((one, check.value))
+                    by_goal = missed.setdefault((one.suite, cause_of(one)), {})
+                    by_goal.setdefault(check.goal, []).append((one, check.value))
     return [
         Shortfall(
             suite=suite,
-            goal=goal,
-            reached=(min(value for _, value in those), max(value for _, value in those)),
-            measures=[one for one, _ in those],
+            reached={
+                goal: (min(value for _, value in those), max(value for _, value in those))
+                for goal, those in by_goal.items()
+            },
+            measures=list({one.id: one for those in by_goal.values() for one, _ in those}.values()),
             cause=cause,
         )
-        for (suite, goal, cause), those in missed.items()
+        for (suite, cause), by_goal in missed.items()
     ]
 
 

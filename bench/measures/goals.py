@@ -60,9 +60,10 @@ def goal_checks(measure: Measure) -> list[GoalCheck]:
         if values:
             meets, bound = _SIGNS[match["sign"]], float(match["bound"].replace(",", ""))
             sides = short(left) if right is None else f"{short(left)} / {short(right)}"
+            unit = f" {measure.unit.rpartition(', ')[2]}" if right is None and measure.unit != "×" else ""
             found.append(
                 GoalCheck(
-                    goal=f"{sides} {match['sign']} {match['bound']}",
+                    goal=f"{sides} {match['sign']} {match['bound']}{unit}",
                     value=values[0],
                     best=values[1],
                     met=meets(values[0], bound),
@@ -131,13 +132,13 @@ _GOALS: Final[Sequence[tuple[str, str, tuple[str, ...]]]] = (
 #: Suite, name of the measure, the cause of what is missed. The notes below ``bench/notes`` have the profiles.
 _CAUSES: Final[Sequence[tuple[str, str, str]]] = (
     ("push", "full push, *", "the limit itself is at most 25 × Kafka there: frames are small"),
-    ("small", "*, 30 brokers", "ten of 13 µs are TCP over loopback; the limit itself is 3.5 × Kafka"),
+    ("small", "*, 30 brokers", "TCP over loopback takes 10 of 13 µs; the limit itself is 3.5 × Kafka"),
     ("small", "*, 1,000 brokers", "the kernel's part doubles with 1,000 sockets; the limit is 14 × Kafka"),
     ("controller", "failover, * → 30", "ZooKeeper's own reads are 0.24 s of it"),
     ("controller", "failover, * → 300", "measured on a busy machine: 1.8 s of processor time"),
     ("codec", "StopReplica*", "ten bytes a partition: the fields cost more than the copy"),
-    ("codec", "*encode*", "memory traffic: columns are 96 bytes a row, and six list bounds"),
-    ("codec", "*decode*", "page faults of fresh columns: 2.2 × memcpy where memory is given again"),
+    ("codec", "*encode*", "memory traffic: 130 bytes a row and six list bounds, where a copy moves 96 bytes"),
+    ("codec", "*decode*", "faults of fresh pages; 2.2 × where the allocator gives freed memory"),
     ("features", "journal*", "single rows move by 15 % either way, the noise of this measure"),
     ("broker", "Produce at 200/s: 99th percentile", "between 2.2 and 3.2 × in four runs"),
     ("broker", "Fetch of 1 KB", "between 6.5 and 9.0 × in eight runs, mostly less than the limit takes"),

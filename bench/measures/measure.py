@@ -15,7 +15,7 @@ __all__ = ["BOUNDS", "Line", "Measure", "Ratio", "label", "lines_of", "number", 
 
 #: What ours is compared with as a share of it: limits, and the same work without ours.
 BOUNDS: Final = frozenset(
-    {"limit", "memcpy", "without", "reading", "plaintext", "session", "disk", "Spark alone", "no fixture"}
+    {"limit", "memcpy", "without", "reading", "plaintext", "session", "disk", "Spark alone"}
 )
 _LABELS: Final = {
     "kafka": "Kafka 3.9.1",
@@ -89,7 +89,7 @@ class Measure:
 
     def compared_with(self, side: str) -> Ratio | None:
         """Return the ratio of ours to a bound, or else how many times ours is better than the side."""
-        if side == OURS or self.unit == "×":
+        if side in (OURS, "no fixture") or self.unit == "×":
             return None
         if side in BOUNDS or self.higher:
             return self.ratio(OURS, side)

@@ -31,12 +31,16 @@ Benchmark: TypeAlias = Mapping[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Suite:
-    """A suite: its title and question, how it measures, and its note below ``bench/notes``."""
+    """A suite: its title and question, how it measures, and its note below ``bench/notes``.
+
+    ``runs_with``: the suite of ``python -m bench SUITE`` that measures it, where that has another name.
+    """
 
     title: str
     question: str = ""
     about: str = ""
     note: str = ""
+    runs_with: str = ""
     read: Callable[[str, Benchmark], Iterable[Measure]]
 
 
@@ -331,6 +335,7 @@ SUITES: Final[Mapping[str, Suite]] = {
         question="How far are other codecs from ours?",
         about="Encoding from each codec's own objects, decoding into them.",
         note="codec",
+        runs_with="codec",
         read=_codec,
     ),
     "broker": Suite(
@@ -384,6 +389,7 @@ SUITES: Final[Mapping[str, Suite]] = {
         question="Which of Kafka's semantics does each have?",
         about="Tried by clients on three brokers, none claimed.",
         note="clusters",
+        runs_with="clusters",
         read=_clusters_semantics,
     ),
     "clusters_first_test": Suite(
@@ -391,6 +397,7 @@ SUITES: Final[Mapping[str, Suite]] = {
         question="How long does the first test with the fixture kafka_cluster wait?",
         about="From the end of pytest's collection to the beginning of the test, in a new folder.",
         note="clusters",
+        runs_with="clusters",
         read=_clusters_first_test,
     ),
     "clusters_installation": Suite(
@@ -398,6 +405,7 @@ SUITES: Final[Mapping[str, Suite]] = {
         question="What does an installation add to a new environment?",
         about="With all that it depends on, and its compiled bytecode.",
         note="clusters",
+        runs_with="clusters",
         read=_clusters_installation,
     ),
     "spark": Suite(
@@ -413,6 +421,7 @@ SUITES: Final[Mapping[str, Suite]] = {
         about="Processor time of the process, its JVM and workers. Session: a process that only starts one. "
         "Prepared: after ctrlchan pipeline prepare.",
         note="spark",
+        runs_with="spark",
         read=_spark_small,
     ),
     "spark_stores": Suite(

@@ -92,9 +92,9 @@ def test_a_question_over_sizes() -> None:
         ("≥ 4", "Kafka / ours ≥ 4", 4.5, True),
         ("kafka / ours ≥ 5", "Kafka / ours ≥ 5", 4.5, False),
         ("ours / limit ≤ 3", "ours / limit ≤ 3", 2 / 0.75, True),
-        ("ours ≤ 1.5", "ours ≤ 1.5", 2.0, False),
-        ("ours = 2", "ours = 2", 2.0, True),
-        ("ours ≤ 1,000", "ours ≤ 1,000", 2.0, True),
+        ("ours ≤ 1.5", "ours ≤ 1.5 ms", 2.0, False),
+        ("ours = 2", "ours = 2 ms", 2.0, True),
+        ("ours ≤ 1,000", "ours ≤ 1,000 ms", 2.0, True),
     ],
 )
 def test_goals(goal: str, text: str, value: float, met: bool) -> None:

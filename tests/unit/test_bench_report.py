@@ -1,4 +1,4 @@
-"""Tests of the benchmark report, from pytest-benchmark's JSON to tables within the text."""
+"""Tests of the benchmark report, from pytest-benchmark's JSON to measures, and to tables within the text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from typing import Any, Final
 
 import pytest
 
-from bench.report import results_of, tables, write
+from bench.measures.measure import Measure
+from bench.measures.suites import measures_of
+from bench.report import results_of, texts_of, write
 
 ROOT: Final = Path(__file__).parents[2]
 RUN: dict[str, Any] = {
@@ -56,57 +58,120 @@ def a_run(*extra_infos: dict[str, Any]) -> dict[str, Any]:
     return RUN | {"benchmarks": [{"extra_info": extra_info} for extra_info in extra_infos]}
 
 
-def prose(*names: str) -> str:
-    return "\n".join(
-        f"before {name}\n<!-- table: {name} -->\nold\n<!-- end: {name} -->\nafter" for name in names
-    )
+PROSE = """before
+<!-- answers -->
+old
+<!-- end of answers -->
+between
+<!-- shortfalls -->
+<!-- end of shortfalls -->
+after
+"""
+
+
+def read(*extra_infos: dict[str, Any]) -> dict[str, Measure]:
+    """Return the measures of a run by their names."""
+    results = results_of(a_run(*extra_infos), COMMAND)
+    return {one.what: one for result in results for one in measures_of(result)}
+
+
+def ratio(measure: Measure, side: str) -> tuple[str, float]:
+    found = measure.compared_with(side)
+    assert found is not None
+    return found.name, round(found.of_medians, 2)
+
+
+def test_a_push() -> None:
+    made = read(PUSH)
+    assert list(made) == [
+        "full push, 100,000 → 30", "first push of a new process, 100,000 → 30", "memory, 100,000 → 30",
+    ]  # fmt: skip
+    push, _, memory = made.values()
+    assert (push.unit, push.median(), push.best()) == ("ms", 25.0, 20.0)
+    assert ratio(push, "kafka") == ("Kafka / ours", 40.0)
+    assert ratio(push, "limit") == ("ours / limit", 1.25)
+    assert ratio(memory, "kafka") == ("Kafka / ours", 50.0)
+    assert push.size == ("partitions", 100_000)
+
+
+def test_small_requests_are_a_rate() -> None:
+    awaited, first = read(SMALL).values()
+    assert (awaited.unit, awaited.median(), awaited.best()) == ("requests/s", 45_000.0, 60_000.0)
+    assert ratio(awaited, "kafka") == ("ours / Kafka", 4.5)
+    assert first.sides == {"ours": [20_000.0]}
+
+
+def test_the_codec_in_nanoseconds_of_a_partition() -> None:
+    [one] = read(CODEC).values()
+    assert one.what == "UpdateMetadata v8 encode, 100,000 partitions, rotating buffers"
+    assert (round(one.median(), 2), round(one.best(), 2)) == (5.0, 4.0)
+    assert ratio(one, "memcpy") == ("ours / memcpy", 2.0)
+
+
+def test_a_start() -> None:
+    one = {
+        "suite": "start", "partitions": 10_000, "brokers": 300, "ms": {"ours": [100.0], "kafka": [900.0]},
+        "first_ms": {"ours": [30.0], "kafka": [3000.0]}, "warm_ms": {"ours": [15.0], "kafka": [600.0]},
+    }  # fmt: skip
+    made = read(one)
+    assert made["first push / warm push, 10,000 → 300"].sides == {"ours": [2.0], "kafka": [5.0]}
+    assert ratio(made["start, 10,000 → 300"], "kafka") == ("Kafka / ours", 9.0)
+
+
+def test_a_feature_beside_the_same_without_it() -> None:
+    one = {
+        "suite": "features",
+        "feature": "journal",
+        "work": "push",
+        "ms": {"ours": [22.0], "without": [20.0]},
+    }
+    assert ratio(read(one)["journal: push"], "without") == ("ours / without", 1.1)
 
 
 def test_a_job_beside_spark_alone() -> None:
-    made = tables(results_of(a_run(SPARK), COMMAND))["spark"]
-    row = "| frames | 500,000 partitions | 1,100 (1,000) | 900 (800) | 1.22 (1.25) | 2.20 | 1,500, 1,400 |"
-    assert row in made
+    time, memory = read(SPARK).values()
+    assert time.what == "frames, 500,000 partitions: time"
+    assert ratio(time, "Spark alone") == ("ours / Spark alone", 1.22)
+    assert (memory.unit, memory.sides) == ("MiB", {"ours": [1500.2], "Spark alone": [1400.0]})
 
 
 def test_small_jobs_beside_a_session() -> None:
     one = {"suite": "spark_small", "ms": {"session": [9000.0, 8000.0], "`ingest`": [18_000.0, 17_000.0]}}
-    made = tables(results_of(a_run(one), COMMAND))["spark_small"]
-    assert "| `ingest` | 17,500 (17,000) | 2.06 (2.12) |" in made
-
-
-def test_transactions_beside_their_goals() -> None:
-    figures = {
-        "1 record": ("µs", {"ours": [400.0, 500.0], "kafka": [4000.0, 3000.0]}),
-        "CONCURRENT_TRANSACTIONS": ("answers", {"ours": [0.0], "kafka": [90.0]}),
-        "longest / shortest": ("×", {"ours": [1.05]}),
-    }
-    goals = {"1 record": "≥ 4", "CONCURRENT_TRANSACTIONS": "ours 0", "longest / shortest": "ours flat"}
-    one = {"suite": "transactions", "figures": figures, "goals": goals}
-    made = tables(results_of(a_run(one), COMMAND))["transactions"]
-    assert "| 1 record | µs | 3,500 (3,000) | 450 (400) | 7.8 (7.5) | ≥ 4 |" in made
-    assert "| CONCURRENT_TRANSACTIONS | answers | 90.00 (90.00) | 0.00 (0.00) |  | ours 0 |" in made
-    assert "| longest / shortest | × |  | 1.05 (1.05) |  | ours flat |" in made
+    [ingest] = read(one).values()
+    assert ingest.what == "ingest"
+    assert ratio(ingest, "session") == ("ours / session", 2.06)
 
 
 def test_a_job_on_several_stores() -> None:
     one = {"suite": "spark_stores", "job": "`frames`", "ms": {"disk": [1000.0], "HDFS": [1500.0]}}
-    made = tables(results_of(a_run(one), COMMAND))["spark_stores"]
-    assert "| job | disk, ms | HDFS, ms | HDFS / disk |" in made
-    assert "| `frames` | 1,000 (1,000) | 1,500 (1,500) | 1.50 (1.50) |" in made
+    assert ratio(read(one)["frames: HDFS"], "disk") == ("ours / disk", 1.5)
 
 
 def test_a_controller_beside_kafkas() -> None:
-    made = tables(results_of(a_run(CONTROLLER), COMMAND))["controller"]
-    assert "| 10,000 → 300 | failover | 1,550 (1,500) | 100 (90) | 15.5 (16.7) | 2.50, 0.20 |" in made
-    assert "| 10,000 → 300 | memory, MiB | 650 | 100 | 6.5 |  |" in made
+    made = read(CONTROLLER)
+    assert ratio(made["failover, 10,000 → 300"], "kafka") == ("Kafka / ours", 15.5)
+    assert made["failover, 10,000 → 300: processor time"].median() == 0.2
+    assert ratio(made["memory, 10,000 → 300"], "kafka") == ("Kafka / ours", 6.5)
 
 
-def test_a_controller_without_kafka() -> None:
-    times = {"failover": {"ours": [1.0]}}
-    alone = {**CONTROLLER, "ms": times, "cpu_seconds": times, "pss_mib": {"ours": 100.0}}
-    made = tables(results_of(a_run(alone), COMMAND))["controller"]
-    assert "| 10,000 → 300 | failover |  | 1 (1) |  | –, 1.00 |" in made
-    assert "| 10,000 → 300 | memory, MiB | – | 100 |  |  |" in made
+def test_figures_and_their_goals() -> None:
+    figures = {
+        "1 record": ("µs", {"ours": [400.0, 500.0], "kafka": [4000.0, 3000.0]}),
+        "CONCURRENT_TRANSACTIONS": ("answers", {"ours": [0.0], "kafka": [90.0]}),
+    }
+    goals = {"1 record": "≥ 4", "CONCURRENT_TRANSACTIONS": ""}
+    record, answers = read({"suite": "transactions", "figures": figures, "goals": goals}).values()
+    assert (record.unit, record.goals) == ("µs", ("≥ 4",))
+    assert (answers.goals, answers.compared_with("kafka")) == ((), None)
+
+
+def test_many_acls_are_ours() -> None:
+    figures = {
+        "Fetch of 1 KB": ("µs", {"without": [9.0], "10,000": [9.5], "100,000": [10.0], "kafka": [40.0]})
+    }
+    [one] = read({"suite": "security", "figures": figures}).values()
+    assert ratio(one, "kafka") == ("Kafka / ours", 4.0)
+    assert ratio(one, "without") == ("ours / without", 1.11)
 
 
 def test_clusters_for_tests() -> None:
@@ -117,21 +182,17 @@ def test_clusters_for_tests() -> None:
         "lives": {"Kafka": [slow], "ours": [life, life | {"read": 1e3}]},
         "failed": {"Kafka": 2},
     }
-    *_, ours, kafka = tables(results_of(a_run(one), COMMAND))["clusters"].partition("\n\n")[0].splitlines()
-    assert ours.startswith(
-        "| ours | 1,000 (1,000) | 1,100 (1,100) | 1,500 (1,000) | 1.0 (1.0) | 0.50 (0.50) |"
-    )
-    assert kafka.startswith("| Kafka (2 of 3 lives failed) | 5,000 (5,000) | 5,100 (5,100) | 8,000 (8,000) |")
-    assert kafka.endswith("| 5.3 (8.0) | 2.00 (2.00) | 4.0 (4.0) | 900 (900) | 210 (210) | 3.0 (3.0) |")
+    made = read(one)
+    kafka = "Kafka (2 of 3 lives failed)"
+    assert ratio(made["first record read by a group"], kafka) == (f"{kafka} / ours", 5.33)
+    assert made["memory"].sides == {"ours": [70.0, 70.0], kafka: [210.0]}
 
 
 def test_semantics_of_clusters_for_tests() -> None:
     reasons = {"ours": {"groups": None, "transactions": "refused"}, "mock": {"groups": "no record"}}
-    one = {"suite": "clusters_semantics", "reasons": reasons}
-    made = tables(results_of(a_run(one), COMMAND))["clusters_semantics"]
-    assert "| tried by a client | ours | mock |" in made
-    assert "| groups | yes | no |" in made
-    assert "| transactions | no |  |" in made
+    [one] = read({"suite": "clusters_semantics", "reasons": reasons}).values()
+    assert one.what == "semantics of 2 that clients tried"
+    assert one.sides == {"ours": [1], "librdkafka's mock": [0]}
 
 
 def test_first_test_and_installation() -> None:
@@ -140,62 +201,53 @@ def test_first_test_and_installation() -> None:
         "ms": {"no fixture": [1.0], "ours": [900.0, 700.0], "three brokers": [1000.0], "Hypothesis": [2e3]},
         "processor": {"no fixture": [0.0], "ours": [0.9, 0.8], "three brokers": [1.5], "Hypothesis": [2.0]},
     }
-    size = {"suite": "clusters_installation", "bytes": {"`ctrlchan`": 170_400_000}}
-    made = tables(results_of(a_run(first, size), COMMAND))
-    assert "| `kafka_cluster` | 800 (700) | 0.85 (0.80) |" in made["clusters_first_test"]
-    assert "| `ctrlchan` | 170 |" in made["clusters_installation"]
+    size = {"suite": "clusters_installation", "bytes": {"`ctrlchan[testing]`": 170_400_000}}
+    made = read(first, size)
+    assert made["the first test begins"].sides["ours, three brokers"] == [1000.0]
+    assert made["installation"].sides == {"ours": [170.4]}
 
 
-def test_tables() -> None:
-    made = tables(results_of(a_run(CODEC, PUSH, SMALL), COMMAND))
-    assert list(made) == ["codec", "push", "small"]
-    assert (
-        "| UpdateMetadata v8 encode | 100,000 | 4,841,391 | rotating | 5.0 (4.0) | 2.5 (2.0) | 2.00 (2.00) |"
-        in made["codec"]
-    )
-    assert (
-        "| 100,000 → 30 | 20.0 (10.0) | 25.0 (20.0) | 1.25 (2.00) |  | 1,000.0 (1,000.0) | 40.0 (50.0) |"
-        in made["push"]
-    )
-    assert "| 41, 5,000 | 60, –, 3,000 | 50.0 |" in made["push"]
-    assert (
-        "| 30 | awaited |  | 40,000 (60,000) | 20,000 (30,000) | 10,000 (10,000) | 4.0 (6.0) | 20,000, – |"
-        in made["small"]
-    )
-    source = "2026-01-02, commit 0123456789ab; A CPU, 2 cores, Linux 6.1; Python 3.11.7, "
-    assert all(source in table and table.endswith("`python -m bench`\n") for table in made.values())
+def test_facts_of_a_run() -> None:
+    [result] = results_of(a_run(PUSH), COMMAND, 0.3)
+    assert result["commit"] == "0123456789ab"
+    assert result["machine"] == "A CPU, 2 cores, Linux 6.1"
+    assert (result["date"], result["command"], result["load"]) == ("2026-01-02", COMMAND, 0.3)
 
 
-def test_a_side_that_did_not_run_leaves_its_cells_empty() -> None:
-    alone = PUSH | {"ms": {"ours": [30.0], "blast": [20.0]}, "pss_mib": {"ours": 60.0}}
-    assert (
-        "| 20.0 (20.0) | 30.0 (30.0) | 1.50 (1.50) |  |  |  | 41, 5,000 | 60, –, – |  |"
-        in (tables(results_of(a_run(alone), COMMAND))["push"])
-    )
+def test_texts_of_a_quick_run() -> None:
+    text = texts_of(results_of(a_run(PUSH), COMMAND))
+    assert "full push, 100,000 → 30, ms: ours 25.0 (20.0); Kafka 1,000 (1,000); limit 20.0 (10.0)" in text
+    assert "Kafka / ours 40.0 (50.0)" in text
 
 
-def test_the_prose_stays_and_so_do_tables_of_other_suites(tmp_path: Path) -> None:
-    raw, file = tmp_path / "results.json", tmp_path / "RESULTS.md"
-    file.write_text(prose("codec", "push"))
-    write(results_of(a_run(CODEC, PUSH), COMMAND), raw, file)
+def test_the_prose_stays_and_so_do_results_of_other_suites(tmp_path: Path) -> None:
+    raw, file, page = (tmp_path / name for name in ("results.json", "RESULTS.md", "page.html"))
+    file.write_text(PROSE)
+    write(results_of(a_run(CODEC, PUSH), COMMAND), raw, file, page)
     both = file.read_text()
     slower = PUSH | {"ms": {"ours": [60.0], "blast": [20.0]}}
-    write(results_of(a_run(slower), "another command"), raw, file)
+    write(results_of(a_run(slower), "another command"), raw, file, page)
     text = file.read_text()
     assert "old" not in both
-    assert text.split("before push")[0] == both.split("before push")[0]
-    assert "60.0 (60.0)" in text
-    assert text.count("after") == 2
+    assert "25.0 ms; Kafka / ours 40.0; ours / limit 1.25 | met | `push` |" in both
+    assert "60.0 ms; ours / limit 3.00 | 0 of 1 met | `push` |" in text
+    assert "ours / limit ≤ 1.25: 3.00" in text.split("between")[1]
+    assert [line for line in text.splitlines() if line in ("before", "between", "after")] == [
+        "before", "between", "after",
+    ]  # fmt: skip
     assert [result["command"] for result in json.loads(raw.read_text())] == [COMMAND, "another command"]
-    write([], raw, file)
+    made = page.read_text()
+    assert 'id="push-full-push-100000-to-30"' in made
+    write([], raw, file, page)
     assert file.read_text() == text
 
 
-def test_a_table_without_a_place_raises(tmp_path: Path) -> None:
-    file = tmp_path / "RESULTS.md"
-    file.write_text(prose("codec"))
-    with pytest.raises(ValueError, match="no place for the table 'push'"):
-        write(results_of(a_run(PUSH), COMMAND), tmp_path / "results.json", file)
+def test_a_table_without_a_place_raises_and_nothing_is_written(tmp_path: Path) -> None:
+    raw, file = tmp_path / "results.json", tmp_path / "RESULTS.md"
+    file.write_text("no place")
+    with pytest.raises(ValueError, match="no place for the table 'answers'"):
+        write(results_of(a_run(PUSH), COMMAND), raw, file, tmp_path / "page.html")
+    assert [one.name for one in tmp_path.iterdir()] == ["RESULTS.md"]
 
 
 def test_headers_of_the_limits_in_c_exist() -> None:

@@ -18,7 +18,10 @@ from ctrlchan import errors
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 GUIDES = sorted([*(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "quickstart").glob("*.md")])
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "bench" / "RESULTS.md"])
+RESULTS = ROOT / "bench" / "RESULTS.md"
+#: What each suite measures and what profiles showed.
+NOTES = sorted((ROOT / "bench" / "notes").glob("*.md"))
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), RESULTS, *NOTES])
 #: Columns of a line of a document, or of a cell of a table.
 WIDTH = 110
 PYTHON_BLOCKS = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
@@ -66,7 +69,13 @@ def test_the_changelog_is_short() -> None:
     assert len((ROOT / "CHANGELOG.md").read_text().split()) <= 400
 
 
-@pytest.mark.parametrize("guide", GUIDES, ids=lambda guide: guide.stem)
+def test_the_results_are_short() -> None:
+    """The page has the rest: fewer questions in ``bench/measures/answers.py``, or shorter causes."""
+    words = [word for word in RESULTS.read_text().split() if re.search(r"\w", word)]
+    assert len(words) <= 1_200
+
+
+@pytest.mark.parametrize("guide", [*GUIDES, *NOTES], ids=lambda guide: guide.stem)
 def test_guides_are_short(guide: Path) -> None:
     # Three screens of 50 lines.
     assert len(guide.read_text().splitlines()) <= 150
@@ -93,7 +102,7 @@ def test_no_line_and_no_cell_is_too_wide(document: Path) -> None:
 def test_links_between_documents_lead_to_files() -> None:
     missing = [
         f"{document.relative_to(ROOT)}: {target}"
-        for document in (*ROOT.glob("*.md"), *GUIDES)
+        for document in (*ROOT.glob("*.md"), *GUIDES, RESULTS, *NOTES)
         for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", document.read_text())
         if not (document.parent / target).exists()
     ]
