@@ -4,8 +4,8 @@ Command: ``python -m bench.controller PORT BROKERS TOPICS PARTITIONS_PER_TOPIC``
 ChannelConfig as a JSON object) and features that may be on in production: ``--journal`` (into a temporary
 folder), ``--metrics`` and ``--state-change-log LEVEL`` (lines are formatted and discarded).
 
-The address of every broker is 127.0.0.1:PORT, a sink. Prints "ready" and answers each command with one line
-of milliseconds: ``start``, ``push`` ("BUILD SEND TOTAL"), ``awaited N``, ``queued N``;
+The address of every broker is HOST:PORT (``--host``, 127.0.0.1), a sink. Prints "ready" and answers each
+command with one line of milliseconds: ``start``, ``push`` ("BUILD SEND TOTAL"), ``awaited N``, ``queued N``;
 ``peers/controllers.py`` describes them. The process contains only a controller, so its memory and its first
 push are those of a controller.
 """
@@ -26,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bench import workload
+from bench.peers.place import LOOPBACK
 from ctrlchan._codec import UPDATE_METADATA, encode_head, update_metadata_body
 from ctrlchan.batch import ControllerBrokerRequestBatch
 from ctrlchan.channel import ChannelConfig, ControllerChannelManager, OutcomeKind, Sent
@@ -44,12 +45,12 @@ ROW: Final = 0
 _VERSION: Final = 8
 
 
-def cluster_of(port: int, brokers: int, topics: int) -> ClusterState:
+def cluster_of(port: int, brokers: int, topics: int, host: str = LOOPBACK) -> ClusterState:
     """Return the measured cluster; all brokers have the address of one sink."""
     return ClusterState(
         workload.topics_of(topics),
         workload.partitions_of(topics, brokers),
-        workload.brokers_of(brokers, host=lambda _: "127.0.0.1", port=port),
+        workload.brokers_of(brokers, host=lambda _: host, port=port),
     )
 
 
@@ -132,6 +133,7 @@ def main() -> None:
     parser.add_argument("brokers", type=int)
     parser.add_argument("topics", type=int)
     parser.add_argument("partitions_per_topic", type=int, choices=[workload.PARTITIONS_PER_TOPIC])
+    parser.add_argument("--host", default=LOOPBACK)
     parser.add_argument("--config", type=json.loads, default={})
     parser.add_argument("--journal", action="store_true")
     parser.add_argument("--metrics", action="store_true")
@@ -139,7 +141,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.state_change_log:
         _log_at(options.state_change_log)
-    state = cluster_of(options.port, options.brokers, options.topics)
+    state = cluster_of(options.port, options.brokers, options.topics, options.host)
     with ExitStack() as stack:
         journal = metrics = None
         if options.journal:

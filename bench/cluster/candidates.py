@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from bench.cluster.zookeeper import SESSION_TIMEOUT
+from bench.peers.place import LOCAL, Place
 from tests.kafka.jars import java_command
 from tests.kafka.ports import free_port
 from tests.kafka.processes import Child, Reaper
@@ -60,7 +61,7 @@ class Kafka:
     controller_id = KAFKA_ID
     address = ("", 0)
 
-    def __init__(self, folder: Path, zookeeper: str, reaper: Reaper) -> None:
+    def __init__(self, folder: Path, zookeeper: str, reaper: Reaper, place: Place = LOCAL) -> None:
         folder.mkdir(parents=True)
         properties = {
             "broker.id": str(KAFKA_ID),
@@ -68,7 +69,7 @@ class Kafka:
             "zookeeper.connect": zookeeper,
             "zookeeper.session.timeout.ms": str(int(SESSION_TIMEOUT * 1000)),
             "log.dirs": str(folder / "data"),
-            "listeners": "PLAINTEXT://127.0.0.1:0",
+            "listeners": f"PLAINTEXT://{place.address}:0",
             "auto.leader.rebalance.enable": "false",
             "controlled.shutdown.enable": "false",
         }
@@ -76,7 +77,7 @@ class Kafka:
         configuration.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
         options = [*_KAFKA_JVM, f"-Dlog4j.configuration={_LOG4J.as_uri()}"]
         command = java_command("kafka.Kafka", str(configuration), options=options)
-        self._child = Child("Kafka's controller", command, folder / "output.log", reaper)
+        self._child = Child("Kafka's controller", [*place.prefix, *command], folder / "output.log", reaper)
 
     @property
     def pid(self) -> int:
@@ -100,13 +101,14 @@ class Ours:
 
     controller_id = OUR_ID
 
-    def __init__(self, folder: Path, zookeeper: str, reaper: Reaper) -> None:
+    def __init__(self, folder: Path, zookeeper: str, reaper: Reaper, place: Place = LOCAL) -> None:
         folder.mkdir(parents=True)
+        self._place = place
         self._folder = folder
         self._zookeeper = zookeeper
         self._reaper = reaper
         self._child: Child | None = None
-        self.address = ("127.0.0.1", free_port())
+        self.address = (place.address, free_port())
 
     @property
     def pid(self) -> int:
@@ -124,6 +126,7 @@ class Ours:
             "auto.leader.rebalance.enable=false\n"
         )
         command = [
+            *self._place.prefix,
             sys.executable,
             "-m",
             "ctrlchan",

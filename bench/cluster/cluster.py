@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from bench.cluster.alter_partition import Altered, encode_requests
 from bench.cluster.layout import PARTITIONS_PER_TOPIC, Layout, Replicas, rack_of, replicas_of
 from bench.cluster.zookeeper import Create, Delete, Node, Operation, SetData, ZooKeeperClient
+from bench.peers.place import LOOPBACK
 from ctrlchan.zookeeper import nodes, paths
 from ctrlchan.zookeeper.nodes import Assignment, Listener, PartitionState
 
@@ -103,13 +104,16 @@ class _Chosen(NamedTuple):
 
 
 class Cluster:
-    """The nodes of a cluster. ``ports``: of the sink, one for each broker.
+    """The nodes of a cluster. ``ports``: of the sink at ``host``, one for each broker.
 
     Every method works for either controller: it writes what an administrator or a broker writes.
     """
 
-    def __init__(self, client: ZooKeeperClient, layout: Layout, ports: Sequence[int]) -> None:
+    def __init__(
+        self, client: ZooKeeperClient, layout: Layout, ports: Sequence[int], host: str = LOOPBACK
+    ) -> None:
         self.layout = layout
+        self._host = host
         self._client = client
         self._ports = dict(zip(layout.broker_ids, ports, strict=True))
         replicas = replicas_of(layout.partitions, layout.brokers)
@@ -335,7 +339,7 @@ class Cluster:
         )
 
     def _registration(self, broker_id: int) -> bytes:
-        listener = Listener("PLAINTEXT", "PLAINTEXT", "127.0.0.1", self._ports[broker_id])
+        listener = Listener("PLAINTEXT", "PLAINTEXT", self._host, self._ports[broker_id])
         return nodes.encode_registration([listener], rack_of(broker_id))
 
     def _moves(self) -> dict[str, dict[int, list[int]]]:

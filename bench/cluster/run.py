@@ -16,6 +16,7 @@ from bench.cluster.watch import Measured, Watch
 from bench.cluster.zookeeper import ZooKeeperClient, ZooKeeperServer
 from bench.memory import peak_pss_mib
 from bench.peers.native import Sink
+from bench.peers.place import LOCAL, LOOPBACK, Place
 from tests.kafka.processes import Reaper
 from tests.kafka.waiting import wait_until
 
@@ -56,9 +57,9 @@ class ClusterRun:
     reaper: Reaper
 
     @contextmanager
-    def kafka(self) -> Iterator[Kafka]:
+    def kafka(self, place: Place = LOCAL) -> Iterator[Kafka]:
         """Start Kafka's broker, take its registration away, and pause it."""
-        controller = Kafka(self.folder / "kafka", self.zookeeper.address, self.reaper)
+        controller = Kafka(self.folder / "kafka", self.zookeeper.address, self.reaper, place)
         try:
             self._await_elected(controller)
             controller.address = self.cluster.forget(controller.controller_id)
@@ -69,8 +70,8 @@ class ClusterRun:
             controller.close()
 
     @contextmanager
-    def ours(self) -> Iterator[Ours]:
-        controller = Ours(self.folder / "ours", self.zookeeper.address, self.reaper)
+    def ours(self, place: Place = LOCAL) -> Iterator[Ours]:
+        controller = Ours(self.folder / "ours", self.zookeeper.address, self.reaper, place)
         try:
             yield controller
         finally:
@@ -113,15 +114,18 @@ class ClusterRun:
 
 
 @contextmanager
-def running(layout: Layout, folder: Path) -> Iterator[ClusterRun]:
-    """Start ZooKeeper and the sinks, and populate the cluster. Raises KafkaUnavailableError."""
+def running(layout: Layout, folder: Path, host: str = LOOPBACK) -> Iterator[ClusterRun]:
+    """Start ZooKeeper and the sinks, and populate the cluster. Raises KafkaUnavailableError.
+
+    ``host``: an address of this host, at which they listen.
+    """
     with ExitStack() as stack:
         reaper = Reaper()
         stack.callback(reaper.close)
-        zookeeper = ZooKeeperServer(folder / "zookeeper", reaper)
+        zookeeper = ZooKeeperServer(folder / "zookeeper", reaper, host)
         stack.callback(zookeeper.close)
-        sink = stack.enter_context(Sink(layout.brokers))
+        sink = stack.enter_context(Sink(layout.brokers, host))
         client = stack.enter_context(ZooKeeperClient(zookeeper.address))
-        cluster = Cluster(client, layout, sink.ports)
+        cluster = Cluster(client, layout, sink.ports, host)
         cluster.populate()
         yield ClusterRun(folder, zookeeper, cluster, Watch(sink, zookeeper.pid), reaper)

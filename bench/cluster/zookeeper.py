@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple, Self
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException
 
+from bench.peers.place import LOOPBACK
 from tests.kafka.jars import java_command
 from tests.kafka.ports import free_port
 from tests.kafka.processes import Child, Reaper
@@ -64,8 +65,8 @@ class ZooKeeperServer:
     Every transaction is synchronised with the disk, as is ZooKeeper's default.
     """
 
-    def __init__(self, folder: Path, reaper: Reaper) -> None:
-        self.address = f"127.0.0.1:{free_port()}"
+    def __init__(self, folder: Path, reaper: Reaper, host: str = LOOPBACK) -> None:
+        self.address = f"{host}:{free_port()}"
         host, port = self.address.split(":")
         folder.mkdir(parents=True)
         configuration = folder / "zoo.cfg"

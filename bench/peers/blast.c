@@ -1,9 +1,9 @@
 /*
  * blast: the limit. Sends one buffer to many connections with several threads and does nothing else.
  *
- *     blast PORT BROKERS BODY_BYTES THREADS ROUNDS
+ *     blast PORT BROKERS BODY_BYTES THREADS ROUNDS [ADDRESS]
  *
- * Opens BROKERS connections to 127.0.0.1:PORT (a sink). A round sends one UpdateMetadata v8 frame of
+ * Opens BROKERS connections to PORT of ADDRESS (127.0.0.1): a sink. A round sends one UpdateMetadata v8 frame of
  * BODY_BYTES to each and waits for every reply. ROUNDS > 0: runs them and prints
  * "BLAST B= L= W= min ms median ms mean ms GB/s". ROUNDS 0: reads commands from standard input and prints
  * milliseconds, so that a benchmark can alternate it with other sides:
@@ -145,10 +145,10 @@ static double one_round(void)
     return now_ms() - begin;
 }
 
-static void connect_all(int port)
+static void connect_all(const char *host, int port)
 {
     struct sockaddr_in address = {
-        .sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+        .sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = inet_addr(host)};
 
     for (int thread = 0; thread < threads; thread++)
         if ((epolls[thread] = epoll_create1(0)) < 0)
@@ -207,8 +207,8 @@ static void obey_standard_input(void)
 
 int main(int argc, char **argv)
 {
-    if (argc != 6) {
-        fprintf(stderr, "usage: %s PORT BROKERS BODY_BYTES THREADS ROUNDS\n", argv[0]);
+    if (argc < 6 || argc > 7) {
+        fprintf(stderr, "usage: %s PORT BROKERS BODY_BYTES THREADS ROUNDS [ADDRESS]\n", argv[0]);
         return 2;
     }
     int rounds = atoi(argv[5]);
@@ -223,7 +223,7 @@ int main(int argc, char **argv)
     sockets = allocate((size_t)brokers, sizeof *sockets);
     more = allocate((size_t)brokers, sizeof *more);
     left = allocate((size_t)brokers, sizeof *left);
-    connect_all(atoi(argv[1]));
+    connect_all(argc > 6 ? argv[6] : "127.0.0.1", atoi(argv[1]));
     if (rounds)
         report(rounds);
     else

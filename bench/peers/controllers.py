@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from bench.memory import settle
+from bench.peers.place import LOCAL, LOOPBACK, Place
 from bench.peers.process import PeerProcess
 from bench.workload import PARTITIONS_PER_TOPIC
 from tests.kafka.jars import compile_java, java_command
@@ -72,19 +73,33 @@ def ours(
     partitions: int,
     config: Mapping[str, Any] | None = None,
     options: Sequence[str] = (),
+    host: str = LOOPBACK,
+    place: Place = LOCAL,
 ) -> Controller:
-    """Start our controller. ``config``: fields of ChannelConfig; ``options``: of ``bench/controller.py``."""
+    """Start our controller at ``place``; ``host``: of the sink.
+
+    ``config``: fields of ChannelConfig; ``options``: of ``bench/controller.py``.
+    """
     given = json.dumps(dict(config or {}))
     shape = _shape(port, brokers, partitions)
-    return Controller([sys.executable, "-m", "bench.controller", *shape, "--config", given, *options])
+    command = [sys.executable, "-m", "bench.controller", *shape, "--host", host, "--config", given, *options]
+    return Controller([*place.prefix, *command])
 
 
-def kafka(port: int, brokers: int, partitions: int, heap: str = KAFKA_HEAP) -> Controller:
+def kafka(
+    port: int,
+    brokers: int,
+    partitions: int,
+    heap: str = KAFKA_HEAP,
+    host: str = LOOPBACK,
+    place: Place = LOCAL,
+) -> Controller:
     """Start Kafka 3.9.1's controller channel. Raises KafkaUnavailableError without Java or Maven."""
     options = [f"-Xmx{heap}", f"-Dlog4j.configuration={(_KAFKA / 'log4j.properties').as_uri()}"]
     classes = compile_java(_KAFKA / "ControllerPeer.java")
     shape = _shape(port, brokers, partitions)
-    return Controller(java_command("ControllerPeer", *shape, classes=classes, options=options))
+    command = java_command("ControllerPeer", *shape, host, classes=classes, options=options)
+    return Controller([*place.prefix, *command])
 
 
 def _shape(port: int, brokers: int, partitions: int) -> list[str]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from bench.peers.place import LOCAL, LOOPBACK, Place
 from bench.peers.process import ROOT, PeerProcess
 
 __all__ = ["Blast", "PortCounts", "Sink", "SinkReport", "build", "build_go", "build_library"]
@@ -61,7 +62,7 @@ def _built(name: str, source: Path, command: Callable[[Path], list[str]]) -> Pat
     return program
 
 
-def _command(name: str, *arguments: int) -> list[str]:
+def _command(name: str, *arguments: int | str) -> list[str]:
     return [str(build(name)), *map(str, arguments)]
 
 
@@ -89,8 +90,8 @@ class SinkReport:
 class Sink(PeerProcess):
     """A sink on free ``ports``: discards every frame and answers it with success."""
 
-    def __init__(self, ports: int = 1) -> None:
-        super().__init__(_command("sink", 0, ports))
+    def __init__(self, ports: int = 1, host: str = LOOPBACK) -> None:
+        super().__init__(_command("sink", 0, ports, host))
         self.ports = [int(port) for port in self.read_line().removeprefix("ready ").split()]
 
     @property
@@ -104,10 +105,22 @@ class Sink(PeerProcess):
 
 
 class Blast(PeerProcess):
-    """The limit: sends frames with a body of ``body_bytes`` to each of ``brokers`` connections."""
+    """The limit: sends frames with a body of ``body_bytes`` to each of ``brokers`` connections.
 
-    def __init__(self, port: int, brokers: int, body_bytes: int, threads: int) -> None:
-        super().__init__(_command("blast", port, brokers, body_bytes, threads, 0))
+    ``host``: of the sink. ``place``: where blast runs.
+    """
+
+    def __init__(
+        self,
+        port: int,
+        brokers: int,
+        body_bytes: int,
+        threads: int,
+        host: str = LOOPBACK,
+        place: Place = LOCAL,
+    ) -> None:
+        command = _command("blast", port, brokers, body_bytes, threads, 0, host)
+        super().__init__([*place.prefix, *command])
 
     def awaited(self, rounds: int) -> float:
         """Send ``rounds`` rounds of one frame to every connection; returns milliseconds."""

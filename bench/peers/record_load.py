@@ -46,8 +46,8 @@ def _frame(api: tuple[int, int], body: bytes) -> bytes:
 class Connection:
     """One client's connection. Every answer's error code is looked at."""
 
-    def __init__(self, port: int) -> None:
-        self._socket = socket.create_connection((HOST, port))
+    def __init__(self, port: int, host: str = HOST) -> None:
+        self._socket = socket.create_connection((host, port))
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._answers = bytearray(4 << 20)
 
@@ -55,15 +55,22 @@ class Connection:
         self._socket.close()
 
     def produce(
-        self, topic: str, batch: bytes, requests: int, *, in_flight: int = 5, rate: float | None = None
+        self,
+        topic: str,
+        batch: bytes,
+        requests: int,
+        *,
+        in_flight: int = 5,
+        rate: float | None = None,
+        acks: int = 1,
     ) -> list[float]:
-        """Send Produce requests with acks=1.
+        """Send Produce requests, after one whose time does not count. ``acks``: 1, or -1 for all.
 
         ``rate``: requests each second, None: as fast as they are answered. Return the seconds that each
         request took, if there is one in flight.
         """
         name = encode_uvarint(len(topic) + 1) + topic.encode()
-        body = b"\0" + struct.pack(">hi", 1, 30_000) + b"\2" + name + b"\2" + struct.pack(">i", 0)
+        body = b"\0" + struct.pack(">hi", acks, 30_000) + b"\2" + name + b"\2" + struct.pack(">i", 0)
         frame = _frame(_PRODUCE, body + encode_uvarint(len(batch) + 1) + batch + b"\0\0\0")
         error_at = _RESPONSE_HEADER + 1 + len(name) + 1 + 4
         self._socket.sendall(frame)

@@ -1,9 +1,9 @@
 /*
  * sink: the cheapest Kafka broker, so that a benchmark measures only the sender.
  *
- *     sink PORT [PORTS]
+ *     sink PORT [PORTS [ADDRESS]]
  *
- * Listens on PORTS (1) neighbouring ports of 127.0.0.1 from PORT on; PORT 0 lets the kernel choose them all.
+ * Listens on PORTS (1) neighbouring ports of ADDRESS (127.0.0.1) from PORT on; PORT 0 lets the kernel choose them all.
  * Prints "ready PORT ..." when it listens. Reads frames, discards their bodies inside the kernel (MSG_TRUNC),
  * and answers every ApiVersions, LeaderAndIsr, StopReplica and UpdateMetadata with success.
  *
@@ -208,11 +208,11 @@ static int watch(int epoll, int fd, enum kind kind, struct counts *counts)
     return epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) == 0;
 }
 
-static int listen_on(int port)
+static int listen_on(const char *host, int port)
 {
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0), on = 1;
     struct sockaddr_in address = {
-        .sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+        .sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = inet_addr(host)};
 
     if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on))
         die("socket");
@@ -272,8 +272,8 @@ static int read_frames(struct peer *peer)
 
 int main(int argc, char **argv)
 {
-    if (argc < 2 || argc > 3) {
-        fprintf(stderr, "usage: %s PORT [PORTS]\n", argv[0]);
+    if (argc < 2 || argc > 4) {
+        fprintf(stderr, "usage: %s PORT [PORTS [ADDRESS]]\n", argv[0]);
         return 2;
     }
     int port = atoi(argv[1]), epoll = epoll_create1(0);
@@ -285,7 +285,7 @@ int main(int argc, char **argv)
 
     printf("ready");
     for (int i = 0; i < ports; i++) {
-        int fd = listen_on(port ? port + i : 0);
+        int fd = listen_on(argc > 3 ? argv[3] : "127.0.0.1", port ? port + i : 0);
         struct sockaddr_in address;
         socklen_t length = sizeof address;
         if (!watch(epoll, fd, LISTENER, port_counts + i))

@@ -43,9 +43,9 @@ import scala.runtime.BoxedUnit;
  * context with the measured cluster (the same as in bench/workload.py). Nothing of Kafka is changed; responses
  * count down a latch, where a controller would put them into its event queue.
  *
- *     java ... ControllerPeer PORT BROKERS TOPICS PARTITIONS_PER_TOPIC
+ *     java ... ControllerPeer PORT BROKERS TOPICS PARTITIONS_PER_TOPIC HOST
  *
- * The address of every broker is 127.0.0.1:PORT, a sink. Prints "ready" and then reads commands from standard
+ * The address of every broker is HOST:PORT, a sink. Prints "ready" and then reads commands from standard
  * input, as bench/controller.py does, and answers each with one line of milliseconds.
  *
  *     start       make the channel and wait until every broker has acknowledged an update without partitions
@@ -79,8 +79,8 @@ public final class ControllerPeer {
     /** Counts the responses that are still to come. */
     private volatile CountDownLatch unanswered;
 
-    private ControllerPeer(int port, int brokerCount, int topics, int partitionsPerTopic) {
-        addBrokers(port, brokerCount);
+    private ControllerPeer(String host, int port, int brokerCount, int topics, int partitionsPerTopic) {
+        addBrokers(host, port, brokerCount);
         Set<TopicPartition> partitions = addPartitions(brokerCount, topics, partitionsPerTopic);
         List<Object> ids = new ArrayList<>();
         brokers.forEach(broker -> ids.add(broker.id()));
@@ -90,8 +90,8 @@ public final class ControllerPeer {
     }
 
     public static void main(String[] arguments) throws Exception {
-        int[] numbers = List.of(arguments).stream().mapToInt(Integer::parseInt).toArray();
-        ControllerPeer peer = new ControllerPeer(numbers[0], numbers[1], numbers[2], numbers[3]);
+        int[] numbers = List.of(arguments).subList(0, 4).stream().mapToInt(Integer::parseInt).toArray();
+        ControllerPeer peer = new ControllerPeer(arguments[4], numbers[0], numbers[1], numbers[2], numbers[3]);
         System.out.println("ready");
         BufferedReader commands = new BufferedReader(new InputStreamReader(System.in));
         for (String line = commands.readLine(); line != null; line = commands.readLine()) {
@@ -179,12 +179,12 @@ public final class ControllerPeer {
         return KafkaConfig.fromProps(properties);
     }
 
-    private void addBrokers(int port, int count) {
+    private void addBrokers(String host, int port, int count) {
         Map<Broker, Object> epochs = new HashMap<>();
         for (int id = 1; id <= count; id++) {
             List<EndPoint> endpoints = new ArrayList<>();
             for (SecurityProtocol protocol : List.of(SecurityProtocol.PLAINTEXT, SecurityProtocol.SSL)) {
-                endpoints.add(new EndPoint("127.0.0.1", port, ListenerName.forSecurityProtocol(protocol), protocol));
+                endpoints.add(new EndPoint(host, port, ListenerName.forSecurityProtocol(protocol), protocol));
             }
             Broker broker = new Broker(id, CollectionConverters.asScala(endpoints).toSeq(),
                 Option.apply("r" + id % RACKS), Features.emptySupportedFeatures());
