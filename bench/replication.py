@@ -170,7 +170,8 @@ class TwoBrokers:
         ``size``: bytes that it has to copy.
         """
         topic = self._topic([LEADER])
-        self._client.produce(topic, _LARGE, size // len(_LARGE))
+        if size:
+            self._client.produce(topic, _LARGE, size // len(_LARGE))
         wanted = nodes.encode_reassignments({(topic, 0): [LEADER, FOLLOWER]})
         begin = time.perf_counter()
         self._nodes.create(paths.REASSIGN_PARTITIONS, wanted)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -55,13 +56,21 @@ class Kafka:
     """A Kafka 3.9.1 broker, which stays the same warm process: it is paused by SIGSTOP.
 
     Its session is longer than any pause. Its registration is to be deleted: then it is a controller and
-    nothing else, and has no UpdateMetadata to read itself. ``address`` is to be taken from it.
+    nothing else, and has no UpdateMetadata to read itself. ``address`` is to be taken from it. ``configs``:
+    more settings.
     """
 
     controller_id = KAFKA_ID
     address = ("", 0)
 
-    def __init__(self, folder: Path, zookeeper: str, reaper: Reaper, place: Place = LOCAL) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        zookeeper: str,
+        reaper: Reaper,
+        place: Place = LOCAL,
+        configs: Mapping[str, str] | None = None,
+    ) -> None:
         folder.mkdir(parents=True)
         properties = {
             "broker.id": str(KAFKA_ID),
@@ -72,6 +81,7 @@ class Kafka:
             "listeners": f"PLAINTEXT://{place.address}:0",
             "auto.leader.rebalance.enable": "false",
             "controlled.shutdown.enable": "false",
+            **(configs or {}),
         }
         configuration = folder / "server.properties"
         configuration.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
