@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 from ctrlchan.errors import MalformedError, NodeError, ResultCode, ZooKeeperError
@@ -27,9 +27,16 @@ class BrokerNodes(GuardedNodes):
         """Return the ids of the registered brokers, ascending. Names that are no ids are left out."""
         return sorted(_ids(self.session.children(paths.BROKER_IDS) or [])[0])
 
-    def read_brokers(self, changed: Callable[[str], object] | None = None) -> BrokersRead:
-        """Return the live brokers. ``changed(path)``: called once when a registration changes."""
-        ids, malformed = _ids(self.session.children(paths.BROKER_IDS) or [])
+    def read_brokers(
+        self, changed: Callable[[str], object] | None = None, names: Sequence[str] | None = None
+    ) -> BrokersRead:
+        """Return the live brokers. ``changed(path)``: called once when a registration changes.
+
+        ``names``: the children of ``/brokers/ids``, None reads them.
+        """
+        if names is None:
+            names = self.session.children(paths.BROKER_IDS) or []
+        ids, malformed = _ids(names)
         ids.sort()
         node_paths = [paths.broker(one) for one in ids]
         if changed is None:
@@ -80,7 +87,7 @@ class BrokerNodes(GuardedNodes):
                 self.session.create_path(path)
 
 
-def _ids(names: list[str]) -> tuple[list[int], dict[str, str]]:
+def _ids(names: Sequence[str]) -> tuple[list[int], dict[str, str]]:
     """Return (broker ids, path -> reason of the names that are none)."""
     ids, malformed = [], {}
     for name in names:

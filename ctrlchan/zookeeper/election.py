@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from ctrlchan.errors import ControllerMovedError, MigrationError, NodeError, ResultCode, ZooKeeperError
+from collections.abc import Callable
+from typing import TypeVar
+
+from ctrlchan.errors import (
+    ControllerMovedError,
+    MalformedError,
+    MigrationError,
+    NodeError,
+    ResultCode,
+    ZooKeeperError,
+)
 from ctrlchan.zookeeper import nodes, paths
 from ctrlchan.zookeeper.guarded import GuardedNodes
-from ctrlchan.zookeeper.operations import Create, Delete, SetData
-from ctrlchan.zookeeper.values import ControllerEpoch, ControllerNode, Elected
+from ctrlchan.zookeeper.operations import Create, Delete, Node, SetData
+from ctrlchan.zookeeper.values import ControllerEpoch, ControllerNode, Elected, ElectionRead
 
 __all__ = ["ElectionNodes"]
+
+_T = TypeVar("_T")
 
 #: Of a cluster that never had a controller: the first one makes it 1. Source: ``KafkaController``.
 _INITIAL_EPOCH = 0
@@ -19,32 +31,43 @@ _MAX_EPOCH = 2**31 - 1
 class ElectionNodes(GuardedNodes):
     """Reads and changes who the controller is."""
 
-    def read_controller(self) -> ControllerNode | None:
-        """Return ``/controller``, None where nobody is elected. Raises ZooKeeperError when malformed."""
-        found = self.read_one(paths.CONTROLLER, nodes.parse_controller_node)
-        if found is None:
-            return None
-        node, (broker_id, kraft_epoch) = found
-        return ControllerNode(broker_id, kraft_epoch, node.version, node.ephemeral_owner, node.czxid)
-
     def read_controller_epoch(self) -> ControllerEpoch | None:
         """Return ``/controller_epoch``, None where there never was a controller."""
-        found = self.read_one(paths.CONTROLLER_EPOCH, nodes.parse_controller_epoch)
-        return None if found is None else ControllerEpoch(found[1], found[0].version)
+        return _controller_epoch(self.session.get(paths.CONTROLLER_EPOCH))
 
-    def become_controller(self, broker_id: int, timestamp_ms: int, *, replace: bool = False) -> Elected:
+    def read_election(self, changed: Callable[[str], object] | None = None) -> ElectionRead:
+        """Return what an election depends on. ``changed(path)``: called once when ``/controller`` changes.
+
+        Raises ZooKeeperError when ``/controller`` is malformed.
+        """
+        both = [paths.CONTROLLER, paths.CONTROLLER_EPOCH]
+        if changed is None:
+            controller, epoch = self.session.get_many(both)
+        else:
+            controller, epoch = self.session.watch_then_get_many(paths.CONTROLLER, changed, both)
+        return ElectionRead(_controller(controller), epoch)
+
+    def become_controller(
+        self,
+        broker_id: int,
+        timestamp_ms: int,
+        *,
+        replace: bool = False,
+        read: ElectionRead | None = None,
+    ) -> Elected:
         """Win the election while nobody is the controller, and guard later writes with the new epoch.
 
         ``replace``: in place of another controller too, which resigns when it sees the node changed.
+        ``read``: the nodes as they were a moment ago, None reads them; a change since loses the election.
         ``/controller`` is created and ``/controller_epoch`` incremented by one multi, whose lost answer is
         read back. Raises ControllerMovedError when another controller is elected, MigrationError when the
         cluster migrates to KRaft. Source: ``registerControllerAndIncrementControllerEpoch``.
         """
-        controller = self.read_controller()
+        controller, epoch_node = self.read_election() if read is None else read
         self._refuse_migration(controller)
         if controller is not None and not replace and controller.ephemeral_owner != self.session.session_id:
             raise ControllerMovedError(f"broker {controller.broker_id} is the controller")
-        before = self.read_controller_epoch() or self._create_epoch()
+        before = _controller_epoch(epoch_node) or self._create_epoch()
         epoch = before.epoch + 1
         if epoch > _MAX_EPOCH:
             raise ZooKeeperError(
@@ -91,3 +114,24 @@ class ElectionNodes(GuardedNodes):
                 f"{paths.CONTROLLER} has a kraftControllerEpoch of {controller.kraft_epoch}: the cluster "
                 "is being migrated to KRaft, and its controller is a KRaft quorum"
             )
+
+
+def _controller(node: Node | None) -> ControllerNode | None:
+    if node is None:
+        return None
+    broker_id, kraft_epoch = _parsed(paths.CONTROLLER, node, nodes.parse_controller_node)
+    return ControllerNode(broker_id, kraft_epoch, node.version, node.ephemeral_owner, node.czxid)
+
+
+def _controller_epoch(node: Node | None) -> ControllerEpoch | None:
+    if node is None:
+        return None
+    epoch = _parsed(paths.CONTROLLER_EPOCH, node, nodes.parse_controller_epoch)
+    return ControllerEpoch(epoch, node.version)
+
+
+def _parsed(path: str, node: Node, parse: Callable[[bytes], _T]) -> _T:
+    try:
+        return parse(node.data)
+    except MalformedError as error:
+        raise ZooKeeperError(f"{path}: {error}") from error

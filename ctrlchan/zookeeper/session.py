@@ -280,6 +280,40 @@ class ZooKeeperSession:
                 return None
         return node
 
+    def watch_children_of_each(
+        self, paths: Sequence[str], callback: Callable[[str], object]
+    ) -> list[list[str] | None]:
+        """Return what ``watch_children`` does for each path, with one wait for all answers."""
+        watched = [
+            (path, self.submit(self._read(GetChildren, path, Watch(path, callback)), path)) for path in paths
+        ]
+        found: list[list[str] | None] = []
+        for path, answer in watched:
+            try:
+                names = _or_none(answer)
+            except ConnectionLostError:
+                names = None
+            found.append(self.watch_children(path, callback) if names is None else names)
+        return found
+
+    def watch_existence(self, path: str, callback: Callable[[str], object]) -> bool:
+        """Return whether there is the node, and call ``callback(path)`` when it changes, once."""
+        return self._exists(path, Watch(path, callback)) is not None
+
+    def watch_then_get_many(
+        self, path: str, callback: Callable[[str], object], paths: Sequence[str]
+    ) -> list[Node | None]:
+        """Watch a node as ``watch_existence`` does, then read nodes, with one wait for both answers."""
+        watch = Watch(path, callback)
+        while True:
+            watched = self.submit(self._read(Exists, path, watch), path)
+            found = self.get_many(paths)
+            try:
+                watched.get()
+            except ConnectionLostError:
+                continue
+            return found
+
     def watch_nodes(self, paths: Sequence[str], callback: Callable[[str], object]) -> list[Node | None]:
         """Return many nodes, and call ``callback(path)`` once for each that is changed or deleted.
 

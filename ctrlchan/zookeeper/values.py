@@ -12,12 +12,14 @@ import numpy.typing as npt
 
 from ctrlchan._codec import ListColumn
 from ctrlchan.zookeeper.nodes import Listener
+from ctrlchan.zookeeper.operations import Node
 
 __all__ = [
     "BrokersRead",
     "ControllerEpoch",
     "ControllerNode",
     "Elected",
+    "ElectionRead",
     "FeatureNode",
     "PartitionStateColumns",
     "PartitionStatesRead",
@@ -48,6 +50,13 @@ class ControllerEpoch(NamedTuple):
 
     epoch: int
     zk_version: int
+
+
+class ElectionRead(NamedTuple):
+    """``/controller``, and ``/controller_epoch`` unparsed, as they were at one moment; None: no such node."""
+
+    controller: ControllerNode | None
+    epoch: Node | None
 
 
 class Elected(NamedTuple):

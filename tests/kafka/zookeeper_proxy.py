@@ -22,6 +22,7 @@ __all__ = ["EXISTS", "GET_DATA", "MULTI", "MULTI_READ", "SET_WATCHES", "Loss", "
 
 EXISTS: Final = 3
 GET_DATA: Final = 4
+GET_CHILDREN: Final = 8
 MULTI: Final = 14
 MULTI_READ: Final = 22
 SET_WATCHES: Final = 101

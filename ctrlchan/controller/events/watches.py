@@ -53,10 +53,16 @@ class ControllerWatches:
             return self._session.watch_children(path, self._fired) or []
         return self._session.children(path) or []
 
+    def children_of_each(self, paths: Sequence[str]) -> list[list[str]]:
+        """Return ``children`` of each path, with one wait for all that have to be watched."""
+        claimed = [path for path in paths if self._claim(path)]
+        watched = dict(zip(claimed, self._session.watch_children_of_each(claimed, self._fired), strict=True))
+        return [(watched[path] if path in watched else self._session.children(path)) or [] for path in paths]
+
     def exists(self, path: str) -> bool:
         """Set the watch on the node ``path``, and return whether there is one."""
         if self._claim(path):
-            return self._session.watch_node(path, self._fired) is not None
+            return self._session.watch_existence(path, self._fired)
         return self._session.get(path) is not None
 
     def forget(self, paths: Iterable[str]) -> None:

@@ -6,7 +6,7 @@ Source: ``KafkaController.processBrokerChange``, ``processBrokerModification``, 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -113,15 +113,18 @@ def process_broker_modification(core: ControllerCore, changed: Sequence[str]) ->
     core.notify(NotificationKind.BROKER_CHANGED, brokers=_ids(updated))
 
 
-def read_live_brokers(core: ControllerCore) -> list[Broker]:
+def read_live_brokers(
+    core: ControllerCore, names: Sequence[str] | None = None, finalized: Mapping[str, int] | None = None
+) -> list[Broker]:
     """Return the registered brokers that are well-formed and whose features fit.
 
-    The others are logged and left out, as if they were not registered.
+    The others are logged and left out, as if they were not registered. ``names``: the children of
+    ``/brokers/ids``; ``finalized``: the finalized features; None reads them.
     """
-    read = core.nodes.read_brokers()
+    read = core.nodes.read_brokers(names=names)
     malformed = dict(read.malformed)
     brokers = []
-    for registered in features.compatible_brokers(core, read.brokers):
+    for registered in features.compatible_brokers(core, read.brokers, finalized):
         try:
             brokers.append(_broker(registered))
         except InvalidStateError as error:

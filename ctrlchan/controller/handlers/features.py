@@ -68,10 +68,11 @@ class UpdateResult(NamedTuple):
     features: dict[str, Answer]
 
 
-def startup(core: ControllerCore) -> None:
+def startup(core: ControllerCore) -> Mapping[str, int]:
     """Bring the node of finalized features to the state that the inter-broker protocol asks for.
 
-    A malformed node is logged and left as it is. Raises ControllerMovedError, ZooKeeperError.
+    Return the finalized features. A malformed node has none; it is logged and left as it is. Raises
+    ControllerMovedError, ZooKeeperError.
     """
     enabled, wanted_format = core.config.feature_versioning, _format(core)
     try:
@@ -80,7 +81,7 @@ def startup(core: ControllerCore) -> None:
         if not isinstance(error.__cause__, MalformedError):
             raise
         core.log.error("finalized features are not used: %s", error)
-        return
+        return {}
     features: Mapping[str, int] = {}
     if node is not None:
         if not node.enabled and node.features:
@@ -99,14 +100,21 @@ def startup(core: ControllerCore) -> None:
         node = FeatureNode(wanted_format, enabled, dict(features), version)
         core.log.info("finalized features: %s, %s", "enabled" if enabled else "disabled", dict(features))
     core.features = node if enabled else None
+    return features
 
 
-def compatible_brokers(core: ControllerCore, brokers: Iterable[RegisteredBroker]) -> list[RegisteredBroker]:
+def compatible_brokers(
+    core: ControllerCore, brokers: Iterable[RegisteredBroker], finalized: Mapping[str, int] | None = None
+) -> list[RegisteredBroker]:
     """Return the brokers that support all finalized features; the others are logged and ignored.
 
-    Raises ZooKeeperError. Source: ``KafkaController.partitionOnFeatureCompatibility``.
+    ``finalized``: None reads them. Raises ZooKeeperError. Source:
+    ``KafkaController.partitionOnFeatureCompatibility``.
     """
-    finalized = _finalized(core) if core.config.feature_versioning else {}
+    if not core.config.feature_versioning:
+        finalized = {}
+    elif finalized is None:
+        finalized = _finalized(core)
     compatible = []
     for broker in brokers:
         missing = [name for name, level in finalized.items() if not _supports(broker.features, name, level)]

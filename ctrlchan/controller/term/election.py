@@ -31,7 +31,7 @@ from ctrlchan.log_context import ContextLogger
 from ctrlchan.zookeeper import paths
 from ctrlchan.zookeeper.cluster import ClusterNodes
 from ctrlchan.zookeeper.session import ZooKeeperSession
-from ctrlchan.zookeeper.values import ControllerNode, Elected
+from ctrlchan.zookeeper.values import ControllerNode, Elected, ElectionRead
 
 __all__ = ["Elector"]
 
@@ -87,17 +87,19 @@ class Elector:
 
     def startup(self) -> None:
         """Watch ``/controller`` and take part in the election."""
-        self._watch()
-        self._elect()
+        self._elect(self._read())
 
     def take_over(self) -> None:
         """Become the controller, in place of another one too."""
-        self._elect(replace=True)
+        self._elect(self._read(), replace=True)
 
     def controller_changed(self) -> None:
         """Resign when ``/controller`` is another's; take part in an election when it is nobody's."""
-        self._resign_unless_controller()
-        self._elect()
+        read = self._read()
+        if self._resign_unless_controller(read):
+            # The end of the term may have taken seconds.
+            read = self._read()
+        self._elect(read)
 
     def expired(self) -> None:
         """End the term: the session is gone, and ``/controller`` with it."""
@@ -121,7 +123,7 @@ class Elector:
 
         Where another controller stands in ZooKeeper, resign.
         """
-        self._resign_unless_controller()
+        self._resign_unless_controller(self._read())
         if self.core is core:
             self._log.warning(
                 "A broker knows a controller epoch above %d, but ZooKeeper names no other controller: "
@@ -187,15 +189,17 @@ class Elector:
 
     # -- inside
 
-    def _watch(self) -> None:
-        if not self._is_watched:
-            # Set before: the callback may come before this returns.
-            self._is_watched = True
-            try:
-                self._session.watch_node(paths.CONTROLLER, self._controller_fired)
-            except BaseException:
-                self._is_watched = False
-                raise
+    def _read(self) -> ElectionRead:
+        """Read what an election depends on, and watch ``/controller``."""
+        if self._is_watched:
+            return self._nodes.read_election()
+        # Set before: the callback may come before this returns.
+        self._is_watched = True
+        try:
+            return self._nodes.read_election(self._controller_fired)
+        except BaseException:
+            self._is_watched = False
+            raise
 
     def _controller_fired(self, _path: str) -> None:
         """Called on a thread of the ZooKeeper client."""
@@ -203,40 +207,39 @@ class Elector:
 
         def process() -> None:
             self._is_watched = False
-            self._watch()
             self.controller_changed()
 
         self._loop.put(Event.of_election("ControllerChange", process))
 
-    def _resign_unless_controller(self) -> None:
-        """Source: ``maybeResign``."""
-        self._watch()
-        node = self._nodes.read_controller()
+    def _resign_unless_controller(self, read: ElectionRead) -> bool:
+        """Return whether a term has ended. Source: ``maybeResign``."""
+        node = read.controller
         self.active_controller_id = None if node is None else node.broker_id
         if self.core is not None and (node is None or not self._is_ours(node)):
             other = "nobody" if node is None else node.broker_id
             self.end_term(f"/controller names {other}")
+            return True
+        return False
 
     def _is_ours(self, node: ControllerNode) -> bool:
         return node.ephemeral_owner == self._session.session_id
 
     def _after_moved(self) -> None:
         try:
-            self._resign_unless_controller()
+            self._resign_unless_controller(self._read())
         except ZooKeeperError as error:
             self._log.warning("/controller cannot be read: %s", error)
         self.end_term("another controller may have been elected")
         self._elect_later()
 
-    def _elect(self, *, replace: bool = False) -> None:
+    def _elect(self, read: ElectionRead, *, replace: bool = False) -> None:
         if self.core is not None:
             return
-        self._watch()
         if monotonic() < self._not_before and not replace:
             # ``_elect_later`` has set a timer.
             return
         try:
-            node = self._nodes.read_controller()
+            node = read.controller
             # One of this session is left of a term that could not delete it.
             if node is not None and not replace and not self._is_ours(node):
                 self.active_controller_id = node.broker_id
@@ -246,7 +249,8 @@ class Elector:
                 )
                 self._check_migration(node.kraft_epoch)
                 return
-            elected = self._nodes.become_controller(self._id, int(time() * 1_000), replace=replace)
+            now_ms = int(time() * 1_000)
+            elected = self._nodes.become_controller(self._id, now_ms, replace=replace, read=read)
         except ControllerMovedError as error:
             self._log.info("Another controller was elected: %s", error)
             self.active_controller_id = None

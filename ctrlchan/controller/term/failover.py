@@ -5,6 +5,8 @@ Source: ``KafkaController.onControllerFailover`` and ``initializeControllerConte
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 
 from ctrlchan.controller.core import ControllerCore
@@ -122,25 +124,31 @@ def complete_core(core: ControllerCore) -> None:
 def fail_over(core: ControllerCore) -> None:
     """Read the cluster, tell all brokers of it, and go on with everything that was in progress."""
     log = core.log
-    features.startup(core)
+    finalized = features.startup(core)
     log.info("Registering handlers")
-    # Before anything is read: a change after the reading becomes an event.
-    for path in (paths.BROKER_IDS, paths.TOPICS, paths.DELETED_TOPICS):
-        core.watches.children(path)
+    # A change after this reading becomes an event.
+    brokers, topics, deletions, log_dir_events, isr_changes = core.watches.children_of_each(
+        (
+            paths.BROKER_IDS,
+            paths.TOPICS,
+            paths.DELETED_TOPICS,
+            paths.LOG_DIR_EVENT_NOTIFICATIONS,
+            paths.ISR_CHANGE_NOTIFICATIONS,
+        )
+    )
     log.info("Deleting log dir event notifications and isr change notifications")
-    core.nodes.delete_log_dir_event_notifications(core.watches.children(paths.LOG_DIR_EVENT_NOTIFICATIONS))
-    core.nodes.delete_isr_change_notifications(core.watches.children(paths.ISR_CHANGE_NOTIFICATIONS))
+    core.nodes.delete_log_dir_event_notifications(log_dir_events)
+    core.nodes.delete_isr_change_notifications(isr_changes)
     log.info("Initializing controller context")
-    _read_cluster(core)
+    _read_cluster(core, brokers, topics, finalized)
     log.info("Fetching topic deletions in progress")
-    deleted = core.nodes.topic_deletions()
     log.info("Initializing topic deletion manager")
-    core.deletion.start(deleted)
-    for what, topics in (
+    core.deletion.start(sorted(deletions))
+    for what, listed in (
         ("to be deleted", core.context.topics_to_delete),
         ("ineligible for deletion", core.context.topics_ineligible),
     ):
-        log.info("List of topics %s: %s", what, Listed(sorted(topics)))
+        log.info("List of topics %s: %s", what, Listed(sorted(listed)))
     core.is_loaded = True
     # Brokers need the live brokers before they can follow the leaders of a LeaderAndIsr.
     log.info("Sending update metadata request")
@@ -164,16 +172,22 @@ def fail_over(core: ControllerCore) -> None:
     core.notify(NotificationKind.ELECTED)
 
 
-def _read_cluster(core: ControllerCore) -> None:
-    """Fill the context. Source: ``initializeControllerContext``."""
+def _read_cluster(
+    core: ControllerCore, brokers: Sequence[str], topics: Sequence[str], finalized: Mapping[str, int]
+) -> None:
+    """Fill the context. Source: ``initializeControllerContext``.
+
+    ``brokers``, ``topics``: the children of ``/brokers/ids`` and ``/brokers/topics``.
+    """
     state = core.state
-    state.set_brokers(read_live_brokers(core))
+    state.set_brokers(read_live_brokers(core, brokers, finalized))
     announce(core)
+    # Different on purpose: connections are made while the rest is read.
+    core.channel.startup(state.brokers)
     watch_brokers(core, state.broker_ids.tolist())
-    add_topics(core, core.nodes.topic_names())
+    add_topics(core, sorted(topics))
     _read_leadership(core)
     give_own_replicas_away(core)
-    core.channel.startup(state.brokers)
     core.log.info("Currently active brokers in the cluster: %s", sorted(state.broker_ids.tolist()))
     core.log.info("Currently shutting brokers in the cluster: %s", sorted(state.shutting_down))
     core.log.info(

@@ -60,10 +60,10 @@ def put(client: KazooClient, path: str, value: Any) -> None:
 def test_elections_count_epochs_up(zookeeper: str, znodes: KazooClient) -> None:
     with session(zookeeper) as one, session(zookeeper) as two:
         first, second = ClusterNodes(one), ClusterNodes(two)
-        assert first.read_controller() is None
+        assert first.read_election().controller is None
         assert first.read_controller_epoch() is None
         assert first.become_controller(1, 123) == (1, 1)
-        found = second.read_controller()
+        found = second.read_election().controller
         assert found is not None
         assert (found.broker_id, found.kraft_epoch, found.ephemeral_owner) == (1, -1, one.session_id)
         assert json.loads(znodes.get(paths.CONTROLLER)[0]) == {
@@ -80,7 +80,7 @@ def test_elections_count_epochs_up(zookeeper: str, znodes: KazooClient) -> None:
         assert second.read_controller_epoch() == ControllerEpoch(2, 2)
         with pytest.raises(ControllerMovedError):
             first.resign()
-        assert second.read_controller() is not None
+        assert second.read_election().controller is not None
 
 
 def test_a_controller_of_a_former_term_of_this_session_is_replaced(cluster: ClusterNodes) -> None:

@@ -205,7 +205,7 @@ def test_an_election_that_another_wins_in_between_is_lost(
     proxy.plan = plan
     with pytest.raises(ControllerMovedError):
         cluster.become_controller(1000, 2)
-    found = cluster.read_controller()
+    found = cluster.read_election().controller
     assert found is not None
     assert found.broker_id == 5
 

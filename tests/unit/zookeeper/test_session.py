@@ -19,7 +19,7 @@ from ctrlchan.zookeeper.settings import SaslSettings, TlsSettings, ZooKeeperSett
 from tests.fault.proxy import FINE, Harm, Proxy
 from tests.kafka.waiting import wait_until
 from tests.kafka.zookeeper import ZooKeeperServer
-from tests.kafka.zookeeper_proxy import EXISTS, MULTI_READ, Loss, ZooKeeperProxy
+from tests.kafka.zookeeper_proxy import EXISTS, GET_CHILDREN, MULTI_READ, Loss, ZooKeeperProxy
 from tests.unit.zookeeper.sessions import session
 
 
@@ -165,6 +165,42 @@ def test_watches_call_once_for_each_change(zookeeper: str, znodes: KazooClient) 
         assert sorted([calls.get(timeout=10), calls.get(timeout=10)]) == ["/", "/new"]
         znodes.create("/later")
         assert calls.get(timeout=10) == "/later"
+        assert calls.empty()
+
+
+def test_what_is_read_with_a_watch(zookeeper: str) -> None:
+    with session(zookeeper) as one:
+        one.multi([Create("/a", b"1"), Create("/a/b"), Create("/c")])
+        calls: queue.Queue[str] = queue.Queue()
+        found = one.watch_then_get_many("/none", calls.put, ["/a", "/none"])
+        assert [node and node.data for node in found] == [b"1", None]
+        assert one.watch_children_of_each(["/a", "/none", "/c"], calls.put) == [["b"], None, []]
+        assert one.watch_existence("/a", calls.put)
+        assert not one.watch_existence("/none", calls.put)
+        assert calls.empty()
+
+
+@pytest.mark.parametrize("skip", [0, 1])
+def test_a_watch_with_a_read_outlives_a_lost_answer(
+    zookeeper_server: ZooKeeperServer, zookeeper: str, znodes: KazooClient, skip: int
+) -> None:
+    """Of two requests that are sent together, the answer to either is lost."""
+    chroot = zookeeper.partition("/")[2]
+    calls: queue.Queue[str] = queue.Queue()
+    with (
+        ZooKeeperProxy(zookeeper_server.port) as proxy,
+        session(f"{proxy.address}/{chroot}") as one,
+    ):
+        one.multi([Create("/a", b"1"), Create("/b")])
+        for names in (["/a"], ["/a", "/b"]):
+            proxy.lose_answer(EXISTS if skip == 0 else MULTI_READ)
+            found = one.watch_then_get_many("/b", calls.put, names)
+            assert [node and node.data for node in found] == [b"1", b""][: len(names)]
+        proxy.lose_answer(GET_CHILDREN, skip)
+        assert one.watch_children_of_each(["/a", "/b"], calls.put) == [[], []]
+        znodes.set("/b", b"2")
+        znodes.create("/a/child")
+        assert sorted([calls.get(timeout=10), calls.get(timeout=10)]) == ["/a", "/b"]
         assert calls.empty()
 
 

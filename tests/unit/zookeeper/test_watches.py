@@ -30,6 +30,26 @@ CASES: dict[str, tuple[SetWatch, Change]] = {
         lambda one, call: one.watch_node("/there/a", call),
         lambda z: (z.delete("/there/a"), z.create("/there/a")),
     ),
+    "what exists is changed": (
+        lambda one, call: one.watch_existence("/there", call),
+        lambda z: z.set("/there", b"2"),
+    ),
+    "what does not exist is created": (
+        lambda one, call: one.watch_existence("/none", call),
+        lambda z: z.create("/none"),
+    ),
+    "a node is changed after others were read": (
+        lambda one, call: one.watch_then_get_many("/there", call, ["/there/a", "/none"]),
+        lambda z: z.set("/there", b"2"),
+    ),
+    "a child of one of several is created": (
+        lambda one, call: one.watch_children_of_each(["/there/a", "/there"], call),
+        lambda z: z.create("/there/b"),
+    ),
+    "one of several parents is created": (
+        lambda one, call: one.watch_children_of_each(["/none", "/there/a"], call),
+        lambda z: z.create("/none"),
+    ),
     "a node is created": (lambda one, call: one.watch_node("/none", call), lambda z: z.create("/none")),
     "a child is created": (
         lambda one, call: one.watch_children("/there", call),
