@@ -155,9 +155,9 @@ def test_push(
                 turns.figures.add(
                     side, f"push of {size / 1e6:.1f} MB to each of 10 brokers, {settings}", "ms", took
                 )
-                took = (limit if peer is None else peer).awaited(_SMALL_UPDATES)
                 if peer is None:
                     return
+                took = peer.awaited(_SMALL_UPDATES)
                 turns.figures.add(
                     side,
                     f"update of one partition for 10 brokers, awaited, {settings}",
