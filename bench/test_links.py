@@ -54,7 +54,7 @@ LINKS: Final = (
     LinkSettings(round_trip_ms=1, gbit=1),
     LinkSettings(round_trip_ms=50, gbit=1),
 )
-ROUNDS: Final = 5
+ROUNDS: Final = 3
 KAFKA: Final = "kafka"
 LIMIT: Final = "limit"
 #: Kafka with the settings that its users have on such links.
@@ -218,7 +218,7 @@ def test_replication(
                 took = cluster.catch_up(REPLICATED)
                 turns.figures.add(side, f"a new follower copies {size}, {settings}", "s", took)
 
-        turns.run(list(clusters), LINKS, max(1, scaled(ROUNDS) // 2), turn)
+        turns.run(list(clusters), LINKS, scaled(ROUNDS), turn)
     rates = [what for what, (unit, _) in turns.figures.all.items() if unit == "MB/s"]
     benchmark.extra_info["higher"] = rates
 
