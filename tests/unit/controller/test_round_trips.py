@@ -1,4 +1,4 @@
-"""How often a controller waits for ZooKeeper until it is elected and has told the brokers.
+"""How often a controller waits for ZooKeeper until it is elected and has sent requests to all brokers.
 
 Over a slow link each time is a round trip, and nothing else takes as long.
 """
