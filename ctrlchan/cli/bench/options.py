@@ -142,3 +142,10 @@ class OutputOptions:
         str | None,
         Setting("Write the results here, too; -: print them, and no table.", value="FILE"),
     ] = None
+
+    def __post_init__(self) -> None:
+        # Not when the load is over, and its results are lost.
+        if self.json not in (None, "-") and not Path(str(self.json)).absolute().parent.is_dir():
+            from ctrlchan.errors import ConfigError
+
+            raise ConfigError(f"--json {self.json}: no such folder")

@@ -62,10 +62,14 @@ def _about(session: Session, load: Load) -> dict[str, Any]:
 
 
 def _print_table(operations: Mapping[str, Mapping[str, Any]], more: Mapping[str, Any]) -> None:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("operation")
-    for name in ("count", "a second", "items/s", "MB/s", "mean ms", "50 %", "90 %", "99 %", "99.9 %", "max"):
-        table.add_column(name, justify="right")
+    """Print a line for each operation, in 80 columns, and the facts below. Latencies are in milliseconds."""
+    has_items = any(one["items"] != one["count"] for one in operations.values())
+    has_bytes = any(one["bytes_per_second"] for one in operations.values())
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=0)
+    table.add_column("operation", no_wrap=True)
+    names = ["count", "/s", *["items/s"] * has_items, *["MB/s"] * has_bytes]
+    for name in [*names, "mean", "50%", "90%", "99%", "99.9%", "max"]:
+        table.add_column(name, justify="right", no_wrap=True)
     for name, one in operations.items():
         latency = one["latency_ms"]
         shown = [latency[key] for key in ("mean", "p50", "p90", "p99", "p99.9", "max")]
@@ -73,11 +77,12 @@ def _print_table(operations: Mapping[str, Mapping[str, Any]], more: Mapping[str,
             name,
             f"{one['count']:,}",
             _short(one["per_second"]),
-            _short(one["items_per_second"]),
-            _short(one["bytes_per_second"] / _MEGABYTE) if one["bytes_per_second"] else "",
+            *[_short(one["items_per_second"])] * has_items,
+            *[_short(one["bytes_per_second"] / _MEGABYTE) if one["bytes_per_second"] else ""] * has_bytes,
             *map(_short, shown),
         )
-    Console(width=None if sys.stdout.isatty() else 200, highlight=False).print(table)
+    Console(width=None if sys.stdout.isatty() else 160, highlight=False).print(table)
+    print("mean, percentiles and maximum in milliseconds")
     for name, one in operations.items():
         for error, count in one["errors"].items():
             print(f"{name}: {count:,} failed with {error}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import pty
@@ -31,6 +32,19 @@ def refusal(capfd: pytest.CaptureFixture[str], *words: str) -> str:
 def test_no_cluster_is_loaded_by_default(capfd: pytest.CaptureFixture[str]) -> None:
     assert "which cluster?" in refusal(capfd)
     assert "which cluster?" in refusal(capfd, "--embedded", "1", "-b", "localhost:9092")
+
+
+def test_what_is_missing_is_said_before_anything_is_loaded(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert "no such folder" in refusal(capfd, "--embedded", "1", "--json", str(tmp_path / "none" / "r.json"))
+    found = importlib.util.find_spec
+    for module in ("hdrh", "confluent_kafka"):
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                importlib.util, "find_spec", lambda name, m=module: None if name == m else found(name)
+            )
+            assert "pip install 'ctrlchan[bench]'" in refusal(capfd, "--embedded", "1")
 
 
 def test_without_a_terminal_the_cluster_id_is_needed(
