@@ -66,7 +66,8 @@ class Comparison:
         self._put(f"error of the predicted time, {what}", "%", [error], _TIME_GOAL)
         differences = [abs(planned - one) for one in received]
         self._put(f"error of the predicted bytes, {what}", "bytes", differences, _BYTES_GOAL)
-        print(f"\n{what}: predicted {predicted_ms:,.1f} ms, measured {median(measured_ms):,.1f} ms", end="")
+        times = f"predicted {predicted_ms:,.1f} ms, measured {median(measured_ms):,.1f} ms"
+        print(f"\n{what}: {times}; bytes differ by {differences}", end="")
 
     def _put(self, what: str, unit: str, samples: list[Any], goal: str) -> None:
         self.figures[what] = [unit, {OURS: samples}]

@@ -299,6 +299,13 @@ SUITES: Final[Mapping[str, Suite]] = {
         note="push",
         read=_push,
     ),
+    "plan": Suite(
+        title="Plan",
+        question="How near does ctrlchan plan come to what is measured?",
+        about="Bytes, and times of clusters of sizes that were not calibrated. predicted: by ctrlchan plan.",
+        note="plan",
+        read=_general,
+    ),
     "small": Suite(
         title="Small requests",
         question="How many requests of one partition are sent and acknowledged in a second?",
