@@ -7,12 +7,12 @@ plot, so that a phone's whole width is left to the figures.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from math import log
+from math import ceil, floor, log, log10
 from textwrap import wrap
 from typing import Any, Final
 
 from bokeh.embed import json_item
-from bokeh.models import ColumnDataSource, HoverTool, NumeralTickFormatter, Range1d
+from bokeh.models import ColumnDataSource, FixedTicker, HoverTool, NumeralTickFormatter, Range1d
 from bokeh.plotting import figure
 from bokeh.resources import Resources
 
@@ -33,6 +33,8 @@ DARK: Final = {_TEXT: "#9198a1", _STRONG: "#e6edf3", _GRID: "#30363d", _OURS: "#
 #: Pixels of a line of text in a chart, and its letters on a phone.
 _SLOT: Final = 18
 _LETTERS: Final = 48
+#: Letters that a phone shows beside each other in the width of a plot.
+_LETTERS_OF_A_PLOT: Final = 46
 #: A logarithmic axis where the largest figure is so many times the smallest.
 _LOGARITHMIC: Final = 5.0
 
@@ -80,6 +82,7 @@ def dots(measures: Sequence[Measure]) -> dict[str, Any]:
         for name in ("y", "median", "low", "high", "colour", "side", "n", "text", "x", "align", "off")
     }
     titles: list[tuple[int, str]] = []
+    alone: list[tuple[int, str]] = []
     slot = 0
     for one in measures:
         for part in wrap(one.what, _LETTERS):
@@ -95,7 +98,13 @@ def dots(measures: Sequence[Measure]) -> dict[str, Any]:
             times = f" ({number(ratio.of_medians)} ×)" if ratio and side not in BOUNDS else ""
             cells = (slot, middle, least, most, colour[side], label(side), len(values))
             text = f"{label(side)}: {number(middle)} {one.unit.rpartition(', ')[2]}{times}"
-            beside = (most, "left", 9) if place < 0.45 else (least, "right", -9)
+            start = log(least / low) / log(high / low) if logarithmic else (least - low) / (high - low)
+            beside = (most, "left", 9) if 1 - place > start else (least, "right", -9)
+            if len(text) > max(1 - place, start) * _LETTERS_OF_A_PLOT:
+                # No room beside the mark: a line of its own above it.
+                alone.append((slot, text))
+                slot -= 1
+                cells, text = (slot, *cells[1:]), ""
             for name, cell in zip(rows, (*cells, text, *beside), strict=True):
                 rows[name].append(cell)
             slot -= 1
@@ -106,6 +115,8 @@ def dots(measures: Sequence[Measure]) -> dict[str, Any]:
         height=_SLOT * (1 - slot) + 46,
         x_axis_label=measures[0].unit,
     )
+    if logarithmic:
+        plot.xaxis.ticker = _ticks(low, high)
     plot.yaxis.visible = False
     plot.ygrid.visible = False
     source = ColumnDataSource(rows)
@@ -113,13 +124,12 @@ def dots(measures: Sequence[Measure]) -> dict[str, Any]:
     plot.scatter("median", "y", source=source, color="colour", size=9)
     words = {"text_baseline": "middle", "text_font_size": "12px", "text_color": _TEXT}
     plot.text("x", "y", "text", source=source, text_align="align", x_offset="off", **words)
-    plot.text(
-        [low] * len(titles),
-        [at for at, _ in titles],
-        [text for _, text in titles],
-        x_offset=4,
-        **words | {"text_color": _STRONG, "text_font_style": "bold"},
-    )
+    for those, looks in (
+        (titles, {"text_color": _STRONG, "text_font_style": "bold", "x_offset": 4}),
+        (alone, {"x_offset": 14}),
+    ):
+        places, texts = [at for at, _ in those], [text for _, text in those]
+        plot.text([low] * len(those), places, texts, **words | looks)
     plot.add_tools(
         HoverTool(
             tooltips=[("", "@side"), ("median", "@median{0,0.[000]}"), ("lowest", "@low{0,0.[000]}"),
@@ -141,12 +151,18 @@ def lines(found: Sequence[Line], unit: str) -> dict[str, Any]:
         x_axis_label=found[0].size,
         y_axis_label=unit,
     )
+    figures = [figure for one in found for _, figure in one.points]
+    if min(figures) > 0:
+        low, high = min(figures) / 1.3, max(figures) * 1.3
+        plot.y_range = Range1d(start=low, end=high)
+        plot.yaxis.ticker = _ticks(low, high)
+    plot.xaxis.ticker = FixedTicker(ticks=sorted({size for one in found for size, _ in one.points}))
     for one in found:
         slope = one.slope
         name = f"{label(one.side)}, {one.name.rpartition(', ')[2]}" if len(names) > 1 else label(one.side)
         legend = name if slope is None else f"{name}: slope {slope:.2f}"
-        sizes, figures = zip(*one.points, strict=True)
-        source = ColumnDataSource({"x": sizes, "y": figures, "name": [name] * len(sizes)})
+        sizes, medians = zip(*one.points, strict=True)
+        source = ColumnDataSource({"x": sizes, "y": medians, "name": [name] * len(sizes)})
         plot.line(
             "x", "y", source=source, color=colour[one.side], line_width=2, line_dash=dashes[one.name],
             legend_label=legend,
@@ -161,6 +177,14 @@ def lines(found: Sequence[Line], unit: str) -> dict[str, Any]:
     legend.label_text_font_size = "12px"
     legend.padding = legend.margin = legend.spacing = 0
     return _item(plot)
+
+
+def _ticks(low: float, high: float) -> FixedTicker:
+    """Return the powers of ten between two figures; their doubles and halves too where these are few."""
+    powers = range(floor(log10(low)), ceil(log10(high)) + 1)
+    mantissas = (1,) if log10(high / low) > 2 else (1, 2, 5)
+    ticks = [mantissa * 10.0**power for power in powers for mantissa in mantissas]
+    return FixedTicker(ticks=[tick for tick in ticks if low <= tick <= high])
 
 
 def _item(plot: Any) -> dict[str, Any]:

@@ -111,7 +111,7 @@ def _section(result: Result, plots: dict[str, Any]) -> Section:
     name = result["name"]
     by_chart: dict[tuple[str, str], list[Measure]] = {}
     for one in measures_of(result):
-        by_chart.setdefault((one.chart or one.unit[0].upper() + one.unit[1:], one.unit), []).append(one)
+        by_chart.setdefault((one.chart or _title(one.unit), one.unit), []).append(one)
     charts = []
     for number_of_chart, ((title, unit), measures) in enumerate(by_chart.items(), 1):
         found = lines_of(measures)
@@ -127,6 +127,15 @@ def _section(result: Result, plots: dict[str, Any]) -> Section:
         charts.append(Chart(title=title, unit=unit, ids=list(drawn), blocks=blocks, lines=found))
     sides, trials = _trials(result)
     return Section(name=name, suite=suite_of(name), result=result, charts=charts, sides=sides, trials=trials)
+
+
+def _title(unit: str) -> str:
+    """Return the title of a chart of measures that have only their unit in common."""
+    if unit in ("s", "ms", "µs", "ns"):
+        return f"Time, {unit}"
+    if unit in ("bytes", "KiB", "MiB", "MB"):
+        return f"Size, {unit}"
+    return "Ratios" if unit == "×" else f"{unit[0].upper()}{unit[1:]}"
 
 
 def _block(one: Measure) -> Block:

@@ -64,6 +64,7 @@ def test_a_suite_that_nobody_has_described() -> None:
     assert '<h2 id="suite-some_new">Some new</h2>' in page
     assert 'id="some-new-a-figure-b"' in page
     assert "a figure &lt;b&gt;" in page
+    assert "<h3>Time, µs</h3>" in page
     assert re.search(r"Kafka / ours 20\.0\s+\(30\.0\)", page)
     slopes = re.findall(r'<td>(ours|Kafka 3\.9\.1)</td><td class="n">2</td>\s*<td class="n">(.*?)</td>', page)
     assert slopes == [("ours", "0.50"), ("Kafka 3.9.1", "1.00")]
