@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 
 from ctrlchan import EmbeddedCluster
 from ctrlchan.cli import main
+from ctrlchan.errors import KafkaError
 from tests.unit.loads.conftest import own_topics
 
 
@@ -82,7 +84,7 @@ def test_a_stop_ends_the_workers_deletes_the_topics_and_shows_what_was_done(
         "-",
     ]
     child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    _until(lambda: sum(len(cluster.records(name)) for name in own_topics(cluster)) > 50)
+    _until(lambda: _produced(cluster) > 50, child)
     os.kill(child.pid, number)
     out, err = child.communicate(timeout=60)
     assert child.returncode == 130, err
@@ -97,7 +99,7 @@ def test_a_killed_command_leaves_no_worker(cluster: EmbeddedCluster, cluster_id:
     command = [sys.executable, "-m", "ctrlchan", "bench", "produce", "-b", cluster.bootstrap_servers]
     command += ["--cluster-id", cluster_id, "--seconds", "600", "--rate", "100"]
     child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    _until(lambda: own_topics(cluster) and cluster.records(own_topics(cluster)[0]))
+    _until(lambda: _produced(cluster) > 0, child)
     child.kill()
     child.wait(60)
     (topic,) = own_topics(cluster)
@@ -111,8 +113,20 @@ def test_a_killed_command_leaves_no_worker(cluster: EmbeddedCluster, cluster_id:
     cluster.delete_topics(topic)
 
 
-def _until(is_so: Any, seconds: float = 60) -> None:
+def _produced(cluster: EmbeddedCluster) -> int:
+    """Return the records of runs; 0 while a broker does not know their topics yet."""
+    with suppress(KafkaError):
+        return sum(len(cluster.records(name)) for name in own_topics(cluster))
+    return 0
+
+
+def _until(is_so: Any, child: subprocess.Popen[Any] | None = None, seconds: float = 120) -> None:
+    """Wait; end the child if that takes too long."""
     deadline = time.monotonic() + seconds
     while not is_so():
-        assert time.monotonic() < deadline
+        if time.monotonic() > deadline:
+            if child is not None:
+                child.kill()
+                child.wait()
+            raise AssertionError("not in time")
         time.sleep(0.05)
