@@ -170,7 +170,7 @@ if not CHANNEL_ONLY:
         ),
         *(
             extension(f"ctrlchan.broker.handlers.{name}", handler_parts, trace=False)
-            for name in ("_hot", "_produce", "_fetch", "_end_txn")
+            for name in ("_hot", "_produce", "_fetch", "_end_txn", "_known_metadata")
         ),
         extension(
             "ctrlchan.broker.coordinator._record_batches",

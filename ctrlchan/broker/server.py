@@ -34,6 +34,7 @@ from ctrlchan.broker.faults import Faults
 from ctrlchan.broker.handlers._end_txn import EndTxnApi
 from ctrlchan.broker.handlers._fetch import FetchApi
 from ctrlchan.broker.handlers._hot import BrokerHandler
+from ctrlchan.broker.handlers._known_metadata import MetadataApi
 from ctrlchan.broker.handlers._produce import ProduceApi
 from ctrlchan.broker.handlers.table import storing_apis
 from ctrlchan.broker.log.manager import LogManager, read_identity
@@ -265,7 +266,9 @@ class BrokerServer:
                 self.fetch.authorize_with(decisions)
                 self.end_txn.authorize_with(decisions)
                 authorizer.changed = decisions.forget
-            self.hot = BrokerHandler([self.produce, self.fetch, self.end_txn], quotas)
+            known_metadata = MetadataApi(metadata.current) if authorizer is None else None
+            repeated = [] if known_metadata is None else [known_metadata]
+            self.hot = BrokerHandler([self.produce, self.fetch, self.end_txn, *repeated], quotas)
             apis = storing_apis(
                 forwards=controller is not None, alters_configs=self._config_store is not None
             )
@@ -293,6 +296,7 @@ class BrokerServer:
                 old_fetches=self.fetch,
                 consumer_offsets=None if session is None else ConsumerOffsets(session),
                 asked_quotas=asked,
+                known_metadata=known_metadata,
             )
             sasl = self._make_sasl(listeners, tokens, cleanup)
             self._listen(listeners, settings, apis, authorizer, sasl, connections)
@@ -639,8 +643,11 @@ class BrokerServer:
         from ctrlchan.broker.handlers.faulty_answers import answer_of_fault, hot_answer_of_fault
 
         keys = frozenset(api.key for api in apis.values() if api.name in names)
-        hot.set_faults(keys, partial(hot_answer_of_fault, self.core, apis))
-        self._handler.set_faults(keys, partial(answer_of_fault, self.core, hot.keys))
+        # Nothing is repeated where a fault may hit it.
+        own = hot.keys if self.core.known_metadata is None else hot.keys - {self.core.known_metadata.key}
+        hot_apis = {key: api for key, api in apis.items() if key in own}
+        hot.set_faults(keys, partial(hot_answer_of_fault, self.core, hot_apis))
+        self._handler.set_faults(keys, partial(answer_of_fault, self.core, own))
 
     def _shut_down_controlled(self) -> None:
         """Let the controller move this broker's leaders. Source: ``KafkaServer.controlledShutdown``."""

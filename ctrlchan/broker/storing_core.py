@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ctrlchan.broker.faults import Faults
     from ctrlchan.broker.log.manager import LogManager
     from ctrlchan.broker.log.old_formats.fetched import OldFetches
-    from ctrlchan.broker.metadata.published_metadata import PublishedMetadata
+    from ctrlchan.broker.metadata.published_metadata import KnownAnswers, PublishedMetadata
     from ctrlchan.broker.producer_ids import ProducerIds
     from ctrlchan.broker.quota._client_quotas import ClientQuotas
     from ctrlchan.broker.quota.callback import AskedQuotas
@@ -45,7 +45,8 @@ class StoringCore(BrokerCore):
     selector of replicas; None without one. ``policies``: of the configs that clients change; those of new
     topics are the controller's. ``old_fetches``: the requests whose records are converted; None without
     processors. ``consumer_offsets``: those in ZooKeeper; None without one. ``asked_quotas``: asks the user's
-    own class for quotas; None without one.
+    own class for quotas; None without one. ``known_metadata``: answers to Metadata that processors repeat;
+    None with an authorizer, whose answers differ from client to client.
     """
 
     settings: BrokerSettings
@@ -68,6 +69,7 @@ class StoringCore(BrokerCore):
     old_fetches: OldFetches | None = None
     consumer_offsets: ConsumerOffsets | None = None
     asked_quotas: AskedQuotas | None = None
+    known_metadata: KnownAnswers | None = None
 
     @property
     def partitions(self) -> PartitionTable:

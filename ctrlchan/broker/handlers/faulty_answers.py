@@ -84,9 +84,11 @@ def hot_answer_of_fault(
     """Return the response to a request of a processor; True: there is no fault, False: close the connection.
 
     A float: the seconds of a delay. None: a handler thread answers it, for a fault that hits the answer.
-    ``data``: the request with its header.
+    ``data``: the request with its header. ``apis``: others are left to handler threads.
     """
-    api = apis[key]
+    api = apis.get(key)
+    if api is None:
+        return None
     frame = memoryview(data)
     header = decode_request_header(frame, api.request_header_version(version))
     messages = ClientMessages(api_key_map[key], version)

@@ -11,6 +11,7 @@ these, too. Kafka denies the topics in between, and producers give their records
 
 from __future__ import annotations
 
+from collections.abc import Container
 from concurrent.futures import Future
 from functools import partial
 from time import monotonic
@@ -48,13 +49,26 @@ def _answer(core: StoringCore, request: Request, body: MetadataRequest) -> Reply
     described = metadata.described(core, request, body)
     missing = [name for name in _missing(core, request, body) if name in described]
     if core.controller is None or not missing:
-        return metadata.answer(core, request, body, described)
+        return _remember(core, request, body, described)
     permitted = metadata.creatable(request.access, missing)
     creatable = [name for name in missing if name in permitted]
     denied = {name: int(ErrorCode.TOPIC_AUTHORIZATION_FAILED) for name in missing if name not in permitted}
     charge_creations(core, request, creatable)
     created = create_missing(core, creatable)
     return then(created, lambda errors: metadata.answer(core, request, body, described, errors | denied))
+
+
+def _remember(core: StoringCore, request: Request, body: MetadataRequest, described: Container[str]) -> Reply:
+    """Return the reply, and let processors repeat it (``_known_metadata.pyx``).
+
+    A reply without partitions is not repeated: this may be a broker that waits for its metadata.
+    """
+    current = core.metadata.snapshot
+    reply = metadata.answer(core, request, body, described)
+    if core.known_metadata is not None and reply.rows and not core.metadata.has_kraft_controller:
+        asked = bytes(request.frame[request.offset :])
+        core.known_metadata.add(current, request.version, request.context.listener, asked, reply.body)
+    return reply
 
 
 def _is_informed(core: StoringCore, known: MetadataCache) -> bool:

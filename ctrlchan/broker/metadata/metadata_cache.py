@@ -169,6 +169,11 @@ class MetadataCache(MetadataLookups):
 
     # -- look-ups
 
+    @property
+    def has_kraft_controller(self) -> bool:
+        """Whether ``controller`` returns any of the live brokers."""
+        return self._kraft_controller
+
     def controller(self, listener: str) -> int:
         """Return the controller id for clients of a listener, or -1.
 

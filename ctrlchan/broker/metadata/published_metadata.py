@@ -2,10 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from ctrlchan.broker.metadata._snapshot import CurrentMetadata, MetadataSnapshot
 from ctrlchan.broker.metadata.metadata_cache import MetadataCache
 
-__all__ = ["PublishedMetadata"]
+__all__ = ["KnownAnswers", "PublishedMetadata"]
+
+
+class KnownAnswers(Protocol):
+    """The answers to Metadata that processors repeat (``handlers/_known_metadata.pyx``)."""
+
+    @property
+    def key(self) -> int:
+        """The API key of Metadata."""
+
+    def add(
+        self, snapshot: MetadataSnapshot, version: int, listener: str, request: bytes, body: bytes
+    ) -> None:
+        """Let the clients of a listener that send this request get this answer while the snapshot is current.
+
+        ``request``: what follows the request header; ``body``: what follows that of the response.
+        """
 
 
 class PublishedMetadata(MetadataCache):
