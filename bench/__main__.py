@@ -1,6 +1,7 @@
 """Runs suites, each in its own process, and writes their figures, the page and the tables of ``RESULTS.md``.
 
-Command: ``python -m bench [SUITE ...]`` (``make bench`` runs all suites).
+Command: ``python -m bench [SUITE ...]`` (``make bench`` runs all suites). ``python -m bench scale`` is
+``python -m bench.scale``, which has options of its own and asks until a side gives up.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ _SUITES: Final = (
     "controller",
     "links",
 )
+#: No suite of tests.
+_SCALE: Final = "scale"
 #: Which only their names run: they need what most machines do not give.
 _OPTIONAL: Final = ("links",)
 #: Seconds that one benchmark may take.
@@ -46,10 +49,14 @@ _NO_WARNING: Final = "-Wignore:Not saving anything"
 
 
 def main() -> None:
+    if sys.argv[1:2] == [_SCALE]:
+        sys.exit(subprocess.run([sys.executable, "-m", "bench.scale", *sys.argv[2:]], check=False).returncode)
     parser = argparse.ArgumentParser(
         prog="python -m bench", description="Measure, and write results.json, the page and RESULTS.md."
     )
-    parser.add_argument("suite", nargs="*", help=f"of {', '.join(_SUITES)} (all but {_OPTIONAL[0]})")
+    parser.add_argument(
+        "suite", nargs="*", help=f"of {', '.join(_SUITES)} (all but {_OPTIONAL[0]}); or {_SCALE}"
+    )
     parser.add_argument("-k", dest="keyword", help="only benchmarks whose name fits, as for pytest")
     parser.add_argument("--no-kafka", action="store_true", help="leave Kafka's side out")
     parser.add_argument(

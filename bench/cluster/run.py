@@ -12,7 +12,7 @@ from bench.cluster.candidates import Candidate, Kafka, Ours
 from bench.cluster.cluster import Cluster
 from bench.cluster.events import Events
 from bench.cluster.layout import Layout
-from bench.cluster.watch import Measured, Watch
+from bench.cluster.watch import EVENT_SECONDS, Measured, Watch
 from bench.cluster.zookeeper import ZooKeeperClient, ZooKeeperServer
 from bench.memory import peak_pss_mib
 from bench.peers.native import Sink
@@ -123,10 +123,12 @@ class ClusterRun:
 
 
 @contextmanager
-def running(layout: Layout, folder: Path, host: str = LOOPBACK) -> Iterator[ClusterRun]:
+def running(
+    layout: Layout, folder: Path, host: str = LOOPBACK, limit: float = EVENT_SECONDS
+) -> Iterator[ClusterRun]:
     """Start ZooKeeper and the sinks, and populate the cluster. Raises KafkaUnavailableError.
 
-    ``host``: an address of this host, at which they listen.
+    ``host``: an address of this host, at which they listen. ``limit``: seconds that an event may take.
     """
     with ExitStack() as stack:
         reaper = Reaper()
@@ -137,4 +139,4 @@ def running(layout: Layout, folder: Path, host: str = LOOPBACK) -> Iterator[Clus
         client = stack.enter_context(ZooKeeperClient(zookeeper.address))
         cluster = Cluster(client, layout, sink.ports, host)
         cluster.populate()
-        yield ClusterRun(folder, zookeeper, cluster, Watch(sink, zookeeper.pid), reaper)
+        yield ClusterRun(folder, zookeeper, cluster, Watch(sink, zookeeper.pid, limit), reaper)

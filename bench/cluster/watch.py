@@ -16,13 +16,13 @@ from typing import Final
 from bench.memory import cpu_seconds
 from bench.peers.native import Sink, SinkReport
 
-__all__ = ["Measured", "Watch"]
+__all__ = ["EVENT_SECONDS", "Measured", "Watch"]
 
 QUIET_SECONDS: Final = 1.5
 #: A controller and a ZooKeeper that use less than this share of a core together are idle.
 _IDLE: Final = 0.1
 _SAMPLE_SECONDS: Final = 0.1
-_DEADLINE_SECONDS: Final = 600.0
+EVENT_SECONDS: Final = 600.0
 
 
 @dataclass(frozen=True)
@@ -39,11 +39,12 @@ class Measured:
 
 
 class Watch:
-    """Watches the sink and the processes of one controller."""
+    """Watches the sink and the processes of one controller. ``limit``: seconds that an event may take."""
 
-    def __init__(self, sink: Sink, zookeeper_pid: int) -> None:
+    def __init__(self, sink: Sink, zookeeper_pid: int, limit: float = EVENT_SECONDS) -> None:
         self._sink = sink
         self._zookeeper_pid = zookeeper_pid
+        self._limit = limit
 
     def measure(
         self,
@@ -80,7 +81,7 @@ class Watch:
         ports: frozenset[int],
     ) -> tuple[SinkReport, tuple[float, float]]:
         """Return the last report, and the processor time of controller and ZooKeeper before the checks."""
-        deadline = monotonic() + _DEADLINE_SECONDS
+        deadline = monotonic() + self._limit
         cpu = self._cpu(controller_pid)
         samples = deque([(monotonic(), sum(cpu))])
         found: str | None = "the controller works"
@@ -99,7 +100,7 @@ class Watch:
             found = _missing(before, report, ports) or problem()
             if found is None:
                 return report, cpu
-        raise TimeoutError(f"not over after {_DEADLINE_SECONDS:g} s: {found}")
+        raise TimeoutError(f"not over after {self._limit:g} s: {found}")
 
     def _cpu(self, controller_pid: int) -> tuple[float, float]:
         return cpu_seconds(controller_pid), cpu_seconds(self._zookeeper_pid)

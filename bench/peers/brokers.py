@@ -34,8 +34,8 @@ __all__ = [
 HOST: Final = "127.0.0.1"
 _LOG4J: Final = Path(__file__).parent / "kafka" / "log4j.properties"
 #: The heap and the options of kafka-server-start.sh and kafka-run-class.sh.
+_KAFKA_HEAP: Final = "1g"
 _KAFKA_JVM: Final = (
-    "-Xmx1g",
     "-Xms1g",
     "-server",
     "-XX:+UseG1GC",
@@ -111,13 +111,14 @@ class Kfake:
 class Ours:
     """An embedded broker in a child process; its controller is in this process."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, configs: Mapping[str, str] | None = None) -> None:
         self._folder = folder
+        self._configs = configs or {}
         self.logs = folder / "broker-1"
         self.start()
 
     def start(self) -> None:
-        self._cluster = EmbeddedCluster(1, log_dir=self._folder)
+        self._cluster = EmbeddedCluster(1, log_dir=self._folder, configs=self._configs)
         (self.port,) = (endpoint.port for broker in self._cluster.brokers for endpoint in broker.endpoints)
         self.process = psutil.Process(self._cluster.pids[0])
 
@@ -135,7 +136,7 @@ class Kafka:
 
     Its internal topics have one replica: with the default, three, one broker cannot create them. With a
     ``tls_store`` (a PEM file) it listens at ``tls_port`` too. ``configs``: more settings. ``prepare`` is
-    called with the address of ZooKeeper before the broker starts.
+    called with the address of ZooKeeper before the broker starts. ``heap``: the most, for -Xmx.
     """
 
     def __init__(
@@ -144,8 +145,10 @@ class Kafka:
         tls_store: Path | None = None,
         configs: Mapping[str, str] | None = None,
         prepare: Callable[[str], None] = lambda _: None,
+        heap: str = _KAFKA_HEAP,
     ) -> None:
         self._folder = folder
+        self._heap = heap
         self.logs = folder / "logs"
         self._reaper = Reaper()
         self.port, self.tls_port = free_port(), free_port()
@@ -176,7 +179,7 @@ class Kafka:
             raise
 
     def start(self) -> None:
-        options = [*_KAFKA_JVM, f"-Dlog4j.configuration={_LOG4J.as_uri()}"]
+        options = [f"-Xmx{self._heap}", *_KAFKA_JVM, f"-Dlog4j.configuration={_LOG4J.as_uri()}"]
         command = java_command("kafka.Kafka", str(self._folder / "server.properties"), options=options)
         child = Child("Kafka's broker", command, self._folder / "output.log", self._reaper)
         self._children.append(child)
