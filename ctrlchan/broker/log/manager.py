@@ -33,6 +33,7 @@ from ctrlchan.broker.log.background import Scheduler
 from ctrlchan.broker.log.directory import LogDirectory, Place, read_identity
 from ctrlchan.broker.log.lock_file import RefusedError
 from ctrlchan.broker.log.log_cleaner import CleanerStatus, LogCleaner
+from ctrlchan.broker.log.spare_descriptors import demand_spare_descriptors
 from ctrlchan.errors import ConfigError, ErrorCode, KafkaError, LogDirectoryError
 from ctrlchan.text import quoted
 from ctrlchan.topic_names import ZERO_ID, id_to_text, why_invalid
@@ -476,6 +477,7 @@ class LogManager:
             if len(logs) > 1:
                 for place in self._places.values():
                     logs[place.directory] += 1
+        demand_spare_descriptors(f"{name} cannot be created")
         for directory in sorted(logs, key=lambda one: logs[one]):
             with self._io(directory, f"{name} cannot be created"):
                 log = Log(
@@ -635,6 +637,7 @@ class LogManager:
                     + ", ".join(map(str, self.offline_dirs)),
                 )
             name = names.renamed_folder(*key, names.FUTURE_SUFFIX)
+            demand_spare_descriptors(f"{name} cannot be created")
             with self._io(directory, f"{name} cannot be created"):
                 log = Log(
                     directory.path / name,

@@ -22,6 +22,7 @@ from ctrlchan.broker.log import checkpoints
 from ctrlchan.broker.log.manager import LogManager, read_identity
 from ctrlchan.errors import ConfigError, ErrorCode, KafkaError, LogDirectoryError
 from tests.kafka.waiting import wait_until
+from tests.unit.broker.descriptors import few_descriptors
 from tests.unit.broker.log.made_batches import batch, checked
 
 CLUSTER = "fIzLt5gES8yVtylT72FT-w"
@@ -257,6 +258,29 @@ def test_a_directory_that_fails_at_the_start_is_offline(managers: Managers) -> N
     managers.dirs[0].write_text("a file")
     with pytest.raises(LogDirectoryError, match=r"(?s)no log directory can be used: .*a: .*b: "):
         managers(2)
+
+
+@pytest.mark.parametrize("left", [0, 30])
+def test_a_new_replica_leaves_descriptors_for_those_that_are_there(managers: Managers, left: int) -> None:
+    manager = managers(2)
+    orders = manager.open_log("orders", 0, NO_ID)
+    with few_descriptors(left) as limit:
+        with pytest.raises(
+            KafkaError, match=rf"users-0 cannot be created: \d+ of {limit} descriptors"
+        ) as raised:
+            manager.open_log("users", 0, NO_ID)
+        assert raised.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+        other = next(one for one in manager.online_dirs if one != orders.folder.parent)
+        with pytest.raises(KafkaError, match=r"orders-0.* cannot be created: "):
+            manager.create_future("orders", 0, str(other))
+        if left:
+            # Segments are rolled.
+            for _ in range(40):
+                orders.append_as_leader(checked(batch([b"value"])), 0)
+            assert len(orders.segment_offsets()) > 1
+    assert (manager.offline_dirs, orders.offline) == ({}, False)
+    assert not any((one / "users-0").exists() for one in managers.dirs)
+    manager.open_log("users", 0, NO_ID)
 
 
 def test_a_disk_that_fails_takes_its_directory_offline(managers: Managers) -> None:
