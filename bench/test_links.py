@@ -101,12 +101,22 @@ class Turns:
         links: Sequence[LinkSettings],
         rounds: int,
         turn: Callable[[str, LinkSettings], object],
+        warm_up: Callable[[str], object] | None = None,
     ) -> None:
-        """Run so many rounds of all sides on each link, as one benchmark."""
+        """Run so many rounds of all sides on each link, as one benchmark.
+
+        ``warm_up``: all connections begin anew with each link, and a side makes them by this, untimed.
+        """
         before = os.getloadavg()[0]
 
         def run() -> None:
             for settings in links:
+                if warm_up is not None:
+                    self._link.set(settings)
+                    self._link.end_connections()
+                    for side in sides:
+                        warm_up(side)
+                    self._link.set(FAST)
                 for number in range(rounds):
                     for side in rotated(sides, number):
                         turn(side, settings)
@@ -140,9 +150,7 @@ def test_push(
         if with_kafka:
             controllers[KAFKA] = stack.enter_context(kafka(sink.port, *shape, host=NEAR, place=far))
         size = body_bytes(cluster_of(0, PUSHED_BROKERS, PUSHED_PARTITIONS // PARTITIONS_PER_TOPIC))
-        limit = stack.enter_context(
-            Blast(sink.port, PUSHED_BROKERS, size, os.cpu_count() or 1, host=NEAR, place=far)
-        )
+        limits: list[Blast] = []
         for side, controller in controllers.items():
             controller.start()
             for _ in range(scaled(_KAFKA_WARMUPS) if side == KAFKA else 2):
@@ -151,7 +159,7 @@ def test_push(
         def turn(side: str, settings: LinkSettings) -> None:
             peer = controllers.get(side)
             with turns.over(settings, side):
-                took = limit.awaited(1) if peer is None else peer.push().total
+                took = limits[-1].awaited(1) if peer is None else peer.push().total
                 turns.figures.add(
                     side, f"push of {size / 1e6:.1f} MB to each of 10 brokers, {settings}", "ms", took
                 )
@@ -169,7 +177,16 @@ def test_push(
                 )
             peer.settle()
 
-        turns.run([LIMIT, *controllers], LINKS, scaled(ROUNDS), turn)
+        def warm_up(side: str) -> None:
+            if side != LIMIT:
+                controllers[side].push()
+                return
+            # It does not connect again.
+            blast = Blast(sink.port, PUSHED_BROKERS, size, os.cpu_count() or 1, host=NEAR, place=far)
+            limits.append(stack.enter_context(blast))
+            blast.awaited(1)
+
+        turns.run([LIMIT, *controllers], LINKS, scaled(ROUNDS), turn, warm_up)
 
 
 def test_replication(
@@ -218,7 +235,10 @@ def test_replication(
                 took = cluster.catch_up(REPLICATED)
                 turns.figures.add(side, f"a new follower copies {size}, {settings}", "s", took)
 
-        turns.run(list(clusters), LINKS, scaled(ROUNDS), turn)
+        def warm_up(side: str) -> None:
+            clusters[side].produce_one(_SINGLE_PRODUCES)
+
+        turns.run(list(clusters), LINKS, scaled(ROUNDS), turn, warm_up)
     rates = [what for what, (unit, _) in turns.figures.all.items() if unit == "MB/s"]
     benchmark.extra_info["higher"] = rates
 

@@ -7,6 +7,7 @@ kernels of virtual machines and containers do. One program everywhere means one 
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -116,6 +117,23 @@ class SlowLink:
         one_way_us = round(settings.round_trip_ms * 500)
         rate = round(settings.gbit * 1e9)
         self._program.ask(f"set {one_way_us} {settings.loss} {rate} {settings.queue}")
+
+    def end_connections(self) -> None:
+        """End all TCP connections over the link, which keep windows that they had on an earlier link.
+
+        Raises RuntimeError on a kernel that cannot (CONFIG_INET_DIAG_DESTROY).
+        """
+        before = self._connections()
+        run("ss", "--kill", "--tcp", "dst", FAR)
+        if before & self._connections():
+            raise RuntimeError("this kernel ends no connections (CONFIG_INET_DIAG_DESTROY)")
+
+    @staticmethod
+    def _connections() -> frozenset[str]:
+        """Return the addresses of both ends of each connection."""
+        command = ["ss", "--no-header", "--tcp", "--numeric", "state", "established", "dst", FAR]
+        ran = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30)
+        return frozenset(" ".join(line.split()[-2:]) for line in ran.stdout.splitlines())
 
     def report(self) -> tuple[Direction, Direction]:
         """Return what went from near to far, and from far to near."""

@@ -36,7 +36,7 @@ def missing_for_namespaces() -> str | None:
     """Return why no network namespaces can be made here; None: they can."""
     if not sys.platform.startswith("linux"):
         return "network namespaces need Linux"
-    missing = [name for name in ("ip", "nsenter", "unshare") if shutil.which(name) is None]
+    missing = [name for name in ("ip", "ss", "nsenter", "unshare") if shutil.which(name) is None]
     if missing:
         return f"not installed: {', '.join(missing)} (packages iproute2 and util-linux)"
     trial = ["unshare", "--net", "ip", "link", "add", "trial", "type", "veth", "peer", "name", "other"]

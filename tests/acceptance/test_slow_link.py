@@ -56,8 +56,11 @@ def echo():
     while True:
         connection, _ = listener.accept()
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        while data := connection.recv(1 << 16):
-            connection.sendall(data)
+        try:
+            while data := connection.recv(1 << 16):
+                connection.sendall(data)
+        except ConnectionError:
+            pass  # a test has ended it
 
 for work in (receive, echo):
     threading.Thread(target=work, daemon=True).start()
@@ -186,6 +189,16 @@ def test_the_rate_is_not_exceeded(link: SlowLink, far_end: FarEnd) -> None:
     # Each direction carried all bytes, with headers.
     assert min(there.bytes, back.bytes) > size
     assert seconds >= size * 8 / (gbit * 1e9)
+
+
+def test_connections_are_ended(link: SlowLink, far_end: FarEnd) -> None:
+    with connection() as client:
+        round_trip(client)
+        link.end_connections()
+        with pytest.raises(ConnectionError):
+            client.recv(1)
+    with connection() as client:
+        round_trip(client)
 
 
 def test_this_process_returns_to_its_namespace(tmp_path: Path) -> None:
