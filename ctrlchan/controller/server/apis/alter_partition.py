@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from concurrent.futures import Future
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -20,19 +20,17 @@ from ctrlchan.controller.handlers.isr_changes import (
     AlterPartitionResult,
     alter_partitions,
 )
+from ctrlchan.controller.server.apis._alter_partition import decode_alter_partition
 from ctrlchan.controller.server.core import ServerCore
 from ctrlchan.errors import ErrorCode, KafkaError
 from ctrlchan.server.access import needs_cluster
 from ctrlchan.server.api import Api, Reply, Request
 from ctrlchan.server.kio_messages import ClientMessages, KioError
 from ctrlchan.server.result_fields import compact_count
-from ctrlchan.topic_names import ZERO_ID
 
 __all__ = ["API", "response_body"]
 
 _RECOVERY_STATE_SINCE: Final = 1
-_TOPIC_IDS_SINCE: Final = 2
-_ISR_WITH_EPOCHS_SINCE: Final = 3
 
 #: Throttle time and error code of a response.
 _HEAD: Final = struct.Struct(">ih")
@@ -46,8 +44,7 @@ _NO_TAGS: Final = b"\0"
 
 def _handle(core: ServerCore, request: Request) -> Future[Reply]:
     messages = ClientMessages("alter_partition", request.version)
-    body = messages.decode(request)
-    asked = _columns(request.version, body)
+    asked = _asked(request)
 
     def reply(result: AlterPartitionResult | KafkaError) -> Reply:
         rows = len(asked.partition)
@@ -76,36 +73,21 @@ API: Api[ServerCore] = Api(
 )
 
 
-def _columns(version: int, body: Any) -> AlterPartitionRequest:
-    partitions = [partition for topic in body.topics for partition in topic.partitions]
-
-    def column(values: list[int]) -> np.ndarray[Any, np.dtype[np.int32]]:
-        return np.array(values, dtype=np.int32)
-
-    if version >= _ISR_WITH_EPOCHS_SINCE:
-        isr = [[broker.broker_id for broker in one.new_isr_with_epochs] for one in partitions]
-    else:
-        isr = [list(one.new_isr) for one in partitions]
+def _asked(request: Request) -> AlterPartitionRequest:
+    """Return the request as columns. Raises DecodeError."""
+    found = decode_alter_partition(request.frame, request.offset, request.version)
     return AlterPartitionRequest(
-        version=version,
-        broker_id=body.broker_id,
-        broker_epoch=body.broker_epoch,
-        topics=[_topic_key(version, topic) for topic in body.topics],
-        topic=column([at for at, topic in enumerate(body.topics) for _ in topic.partitions]),
-        partition=column([one.partition_index for one in partitions]),
-        leader_epoch=column([one.leader_epoch for one in partitions]),
-        partition_epoch=column([one.partition_epoch for one in partitions]),
-        recovery_state=column(
-            [one.leader_recovery_state if version >= _RECOVERY_STATE_SINCE else 0 for one in partitions]
-        ),
-        isr=ListColumn.from_lists(isr),
+        version=request.version,
+        broker_id=found.broker_id,
+        broker_epoch=found.broker_epoch,
+        topics=found.topics,
+        topic=found.topic,
+        partition=found.partition,
+        leader_epoch=found.leader_epoch,
+        partition_epoch=found.partition_epoch,
+        recovery_state=found.recovery_state,
+        isr=ListColumn(found.isr_starts, found.isr_lengths, found.isr_values),
     )
-
-
-def _topic_key(version: int, topic: Any) -> bytes:
-    if version < _TOPIC_IDS_SINCE:
-        return str(topic.topic_name).encode()
-    return ZERO_ID if topic.topic_id is None else bytes(topic.topic_id.bytes)
 
 
 def response_body(asked: AlterPartitionRequest, result: AlterPartitionResult) -> bytes:
