@@ -1,8 +1,9 @@
 """Asks the questions of ``suite``, our side first, then Kafka's and ours in turns, and keeps what is known.
 
 Command: ``python -m bench scale``, or by itself ``python -m bench.scale`` (``connections members``,
-``--sides ours``, ``--minutes 40``, ``--quick``). Samples are in ``build/bench/scale.json`` after each size;
-``--write`` puts them into ``bench/results.json``, and ``--print`` shows what is there.
+``--sides ours``, ``--minutes 40``, ``--quick``, ``--least`` and ``--most`` SIZE). Samples are in
+``build/bench/scale.json`` after each size; ``--write`` puts them into ``bench/results.json``, and ``--print``
+shows what is there.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ def main() -> None:
     parser.add_argument("questions", nargs="*", help=f"some of {', '.join(names)} (all)")
     parser.add_argument("--sides", nargs="*", choices=[OURS, KAFKA], default=[OURS, KAFKA])
     parser.add_argument("--minutes", type=float, default=60.0, help="no size is begun after this time")
+    parser.add_argument("--least", type=int, default=0, metavar="SIZE", help="no smaller size is asked for")
+    parser.add_argument("--most", type=int, default=10**9, metavar="SIZE", help="and no larger one")
     parser.add_argument("--rounds", type=int, default=1, help="of both sides, in turns, after our first")
     parser.add_argument("--again", action="store_true", help="forget what earlier runs have measured")
     parser.add_argument("--quick", action="store_true", help="small sizes: only to see that all works")
@@ -53,19 +56,19 @@ def main() -> None:
     if not options.print and not options.write:
         raise_limits()
         asked = [one for one in QUESTIONS if not options.questions or one.name in options.questions]
-        _Run(record, options.quick, monotonic() + 60 * options.minutes).ask_all(
-            asked, options.sides, options.rounds
-        )
+        deadline = monotonic() + 60 * options.minutes
+        sizes = range(options.least, options.most + 1)
+        _Run(record, options.quick, sizes, deadline).ask_all(asked, options.sides, options.rounds)
     if options.write:
         write(record, shlex.join(["python", "-m", "bench.scale", *sys.argv[1:]]))
     _show(record)
 
 
 class _Run:
-    """One run. ``deadline``: of ``monotonic``, after which nothing is begun."""
+    """One run. ``sizes``: that may be asked. ``deadline``: of ``monotonic``; nothing is begun after it."""
 
-    def __init__(self, record: Record, quick: bool, deadline: float) -> None:
-        self._record, self._quick, self._deadline = record, quick, deadline
+    def __init__(self, record: Record, quick: bool, sizes: range, deadline: float) -> None:
+        self._record, self._quick, self._sizes, self._deadline = record, quick, sizes, deadline
         self._gave_up: set[tuple[str, str]] = set()
         #: What each question has recorded: its name -> those of the record.
         self._recorded: dict[str, set[str]] = {}
@@ -88,6 +91,8 @@ class _Run:
         for size in question.sizes[side] if not self._quick else question.quick:
             if (question.name, side) in self._gave_up:
                 return
+            if size not in self._sizes:
+                continue
             if monotonic() > self._deadline:
                 _say(f"{question.name}, {side}, {size:,}: no time is left")
                 return

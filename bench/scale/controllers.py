@@ -51,7 +51,6 @@ def _add(turn: Turn, side: str, size: int, brokers: int, record: Record) -> None
     for event, repetitions in turn.events.items():
         name = event[0].upper() + event[1:]
         for one in repetitions:
-            record.add(f"{name}, {brokers} brokers", "s", _PER, side, size, one.ms / 1e3)
             for what, unit, sample in (
                 ("", "s", one.ms / 1e3),
                 (": the controller", "processor s", one.controller_cpu),

@@ -18,6 +18,9 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 from bench.figures import processor_seconds
 from bench.peers.brokers import HOST, Kafka, Ours
+from bench.peers.record_load import batch_of
+from bench.scale import messages
+from bench.scale.crowd import Crowd
 from ctrlchan.memory import MIB
 from tests.kafka.waiting import wait_until
 
@@ -35,9 +38,12 @@ _CONFIGS: Final = {
 }
 #: Descriptors of this process and of brokers, if the machine lets us.
 _DESCRIPTORS: Final = 300_000
+#: Requests of each kind before Kafka's broker is measured, and their topic.
+_WARMUPS: Final = 30_000
+_WARM: Final = "warm"
 _CREATION_SECONDS: Final = 180.0
-#: Topics of one CreateTopics request.
-_TOPICS_AT_ONCE: Final = 100
+#: Topics of one CreateTopics request: Kafka takes half a minute for the partitions of 100.
+_TOPICS_AT_ONCE: Final = 10
 
 
 class _Broker(Protocol):
@@ -101,9 +107,21 @@ def running(side: str, folder: Path, configs: Mapping[str, str] | None = None) -
     folder.mkdir(parents=True)
     broker = Kafka(folder, configs=given, heap=_HEAP) if side == KAFKA else Ours(folder / OURS, configs=given)
     try:
+        if side == KAFKA:
+            _warm_up(broker.port)
         yield MeasuredBroker(side, broker)
     finally:
         broker.close()
+
+
+def _warm_up(port: int) -> None:
+    """Let a JVM compile what requests run through: for tens of thousands it takes ten times as long."""
+    create_topics(port, {_WARM: 1})
+    produce = messages.produce({_WARM: [0]}, batch_of(1, 100))
+    frames = (produce, messages.fetch({_WARM: [0]}, max_bytes=1), messages.metadata([_WARM]))
+    with Crowd(port, 20) as crowd:
+        for frame in frames:
+            crowd.ask_in_turn([frame] * _WARMUPS)
 
 
 def raise_limits() -> int:
