@@ -9,6 +9,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := setup.py pyproject.toml $(wildcard ctrlchan/*.pyx ctrlchan/_c/* ctrlchan/zookeeper/*.pyx ctrlchan/channel/*/*.p[xy][dx] ctrlchan/_wire/* \
   ctrlchan/server/*.p[xy][dx] ctrlchan/server/*/* ctrlchan/broker/*/*.p[xy][dx] ctrlchan/broker/*/*.h ctrlchan/broker/handlers/_fetching/* \
+  ctrlchan/controller/*/*/*.p[xy][dx] \
   tests/simulation/*.pyx tests/unit/server/*.pyx)
 # Stamps: what is installed, for the main job, for everything and for all tests. A target that runs tests needs no other
 # target to have run before: tests/unit/test_installed_packages.py compares what is installed with what is imported.
@@ -142,7 +143,7 @@ sanitize: $(RUN) $(VENV)/.check  ## build the extensions with gcc's sanitizers; 
 	  $(CURDIR)/$(BIN)/python -m pytest --capture=sys $(SANITIZED)
 
 clean:  ## remove build results (not the virtual environment)
-	rm -rf $(CHANNEL) $(RUN) build dist *.egg-info ctrlchan/*.so ctrlchan/_c/*.so ctrlchan/zookeeper/*.so ctrlchan/channel/*/*.so ctrlchan/server/*.so ctrlchan/server/*/*.so ctrlchan/broker/*/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
+	rm -rf $(CHANNEL) $(RUN) build dist *.egg-info ctrlchan/*.so ctrlchan/_c/*.so ctrlchan/zookeeper/*.so ctrlchan/channel/*/*.so ctrlchan/server/*.so ctrlchan/server/*/*.so ctrlchan/broker/*/*.so ctrlchan/controller/*/*/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
 
 # The extensions are compiled once, for `.channel` and `.run`. The other stamps add packages and do not depend on the sources.
 PACKAGES := pyproject.toml tools/install.py
