@@ -125,7 +125,7 @@ def test_arrays_that_are_null_or_too_long(version: int) -> None:
         b"\2" + topic + b"\2" + partition + NULL,
         b"\2" + topic + b"\2" + partition + b"\xff\xff\xff\xff\x0f",
     ):
-        with pytest.raises(DecodeError, match="null|array"):
+        with pytest.raises(DecodeError, match=r"null|array"):
             decoded(version, head + bad + bytes(100))
 
 
