@@ -11,6 +11,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 from libc.stdlib cimport free
 from libc.string cimport memset
 
+from ctrlchan._c.atomics cimport count_shared
 from ctrlchan._c.clocks cimport NEVER, monotonic_ns, wall_clock_ms
 from ctrlchan._c.error_codes cimport (
     KAFKA_STORAGE_ERROR,
@@ -771,8 +772,8 @@ cdef class Log:
             if result == DONE:
                 # A truncation in between has made the end smaller.
                 self.local.recovery_point = max(self.local.recovery_point, min(end, self.local.end_offset))
-                self.flushes += 1
-                self.flush_ns += monotonic_ns() - begin_ns
+                count_shared(&self.flushes, 1)
+                count_shared(&self.flush_ns, monotonic_ns() - begin_ns)
             unlock(&self.mutex)
         return self.check(result)
 
