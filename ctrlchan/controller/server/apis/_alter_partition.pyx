@@ -121,13 +121,13 @@ cdef int read_topics(Cursor* c, int version, Columns* columns, list topics) exce
         partitions = read_count(c, "the list of partitions")
         while partitions > 0:
             partitions -= 1
-            read_partition(c, version, columns, number)
+            take_partition(c, version, columns, number)
         skip_tags(c)
         check(c)
     return 0
 
 
-cdef int read_partition(Cursor* c, int version, Columns* columns, int64_t topic) except -1:
+cdef int take_partition(Cursor* c, int version, Columns* columns, int64_t topic) except -1:
     """Read one partition as the next row. Raises ValueError."""
     cdef int64_t row = columns.rows, entry = columns.entries, left
     cdef int32_t partition = read_i32(c), leader_epoch = read_i32(c), broker_id, partition_epoch
