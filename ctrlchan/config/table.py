@@ -390,15 +390,13 @@ MAX_MESSAGE_BYTES = _topic("max.message.bytes", INT, "1048588", twin="message.ma
 MESSAGE_DOWNCONVERSION_ENABLE = _topic(
     "message.downconversion.enable", BOOLEAN, "true", twin="log.message.downconversion.enable"
 )
-_described_only(
-    _topic(
-        "message.format.version",
-        STRING,
-        "3.0-IV1",
-        twin="log.message.format.version",
-        check=check_message_format,
-        twin_scope=READ_ONLY,
-    )
+MESSAGE_FORMAT_VERSION = _topic(
+    "message.format.version",
+    STRING,
+    "3.0-IV1",
+    twin="log.message.format.version",
+    check=check_message_format,
+    twin_scope=READ_ONLY,
 )
 MESSAGE_TIMESTAMP_AFTER_MAX_MS = _topic(
     "message.timestamp.after.max.ms", LONG, _MAX_LONG, twin="log.message.timestamp.after.max.ms", least=0

@@ -19,8 +19,9 @@ __all__ = ["refuse_old_format", "topic_warning"]
 _FORMAT_2: Final = "0.11.0-IV0"
 #: From this inter-broker protocol on the setting is ignored.
 _IGNORED: Final = "3.0-IV1"
-_BROKERS: Final = table.BROKERS["log.message.format.version"]
-_TOPICS: Final = table.TOPICS["message.format.version"]
+_TOPICS: Final = table.MESSAGE_FORMAT_VERSION
+#: The broker's setting, which is the default of topics.
+_BROKERS: Final = _TOPICS.behind[0][0]
 
 
 def refuse_old_format(configs: Mapping[str, str]) -> None:

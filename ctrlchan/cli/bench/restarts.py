@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from ctrlchan.cli.bench.options import ClientOptions, LoadOptions, OutputOptions, SparkOptions, TargetOptions
 from ctrlchan.cli.pipeline.options import with_options
+from ctrlchan.config.table import CONTROLLED_SHUTDOWN_ENABLE
 from ctrlchan.pipeline.settings import Setting
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ __all__ = ["restarts"]
 #: The load ends with the last restart.
 _DAY: Final = 86_400.0
 #: A broker hands its leaders over before it ends.
-_CONFIGS: Final = {"controlled.shutdown.enable": "true"}
+_CONFIGS: Final = {CONTROLLED_SHUTDOWN_ENABLE.name: "true"}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -159,11 +159,12 @@ def _client(options: TargetOptions) -> dict[str, str]:
 
 
 def _embedded(stack: ExitStack, brokers: int, configs: Mapping[str, str]) -> EmbeddedCluster:
+    from ctrlchan.config.table import DEFAULT_REPLICATION_FACTOR
     from ctrlchan.embedded import EmbeddedCluster
     from ctrlchan.launch.log_dirs import TEMPORARY
 
     # As many replicas as clusters have that keep what they are given.
-    replicas = {"default.replication.factor": str(min(_REPLICAS, brokers))}
+    replicas = {DEFAULT_REPLICATION_FACTOR.name: str(min(_REPLICAS, brokers))}
     with step(f"starting {brokers} broker{'s' * (brokers > 1)}"):
         return stack.enter_context(
             EmbeddedCluster(brokers, log_dir=TEMPORARY, configs={**replicas, **configs})
