@@ -158,10 +158,19 @@ def _wait_until_shown(brokers: Brokers, topic: str, exists: bool) -> None:
 
 
 def _controller(brokers: Brokers) -> Address:
-    """Return the address of the node that changes topics: the controller, as Kafka's clients do."""
-    metadata = brokers.metadata(())
-    addresses = addresses_of(metadata)
-    return addresses.get(int(metadata.controller_id)) or next(iter(addresses.values()))
+    """Return the address of the node that changes topics: the controller, as Kafka's clients do.
+
+    A broker that has just started knows no broker for a moment. Raises KafkaError if that lasts.
+    """
+    deadline = monotonic() + _CHANGE_TIMEOUT
+    while True:
+        metadata = brokers.metadata(())
+        addresses = addresses_of(metadata)
+        if addresses:
+            return addresses.get(int(metadata.controller_id)) or next(iter(addresses.values()))
+        if monotonic() > deadline:
+            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "the broker that was asked knows no live broker")
+        sleep(_PAUSE_SECONDS)
 
 
 def _summary(
