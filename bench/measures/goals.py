@@ -146,6 +146,11 @@ _CAUSES: Final[Sequence[tuple[str, str, str]]] = (
     ("transactions", "EndTxn to its answer: 99th*", "one in 100 waits for a processor that others use"),
     ("security", "Metadata of *", "2 ms for names of topics as texts, and sets of them"),
     ("security", "loading *", "JSON of each node, and the index by entry"),
+    (
+        "plan",
+        "error of the predicted time, full push, 20,000 *",
+        "calibration's sink takes small requests slower",
+    ),
     ("tls", "Produce of one record*", "same calls of OpenSSL; the broker does more than the limit does"),
     ("spark_small", "*", "a third of the JVM's samples load classes, an eighth analyses plans"),
 )
