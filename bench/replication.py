@@ -18,10 +18,10 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
+from bench.peers.kafka_command import kafka_command
 from bench.peers.place import Place
 from bench.peers.record_load import Connection, batch_of
 from ctrlchan.zookeeper import nodes, paths
-from tests.kafka.jars import java_command
 from tests.kafka.ports import free_port
 from tests.kafka.processes import Child, Reaper
 from tests.kafka.waiting import wait_until
@@ -43,18 +43,6 @@ _SETTINGS: Final = {
     # A lossy link delays a fetch by seconds; the follower has to stay in the ISR.
     "replica.lag.time.max.ms": "120000",
 }
-_LOG4J: Final = Path(__file__).parent / "peers" / "kafka" / "log4j.properties"
-#: The options of kafka-server-start.sh and kafka-run-class.sh.
-_KAFKA_JVM: Final = (
-    "-Xmx1g",
-    "-Xms1g",
-    "-server",
-    "-XX:+UseG1GC",
-    "-XX:MaxGCPauseMillis=20",
-    "-XX:InitiatingHeapOccupancyPercent=35",
-    "-XX:+ExplicitGCInvokesConcurrent",
-    "-Djava.awt.headless=true",
-)
 _SECONDS: Final = 300.0
 _POLL_SECONDS: Final = 0.002
 #: A record of 100 bytes; a batch of 256 KB.
@@ -64,8 +52,7 @@ _LARGE: Final = batch_of(2_400, 100)
 
 def kafka_broker(properties: Path) -> list[str]:
     """Return the command of Kafka's broker. Raises KafkaUnavailableError."""
-    options = [*_KAFKA_JVM, f"-Dlog4j.configuration={_LOG4J.as_uri()}"]
-    return java_command("kafka.Kafka", str(properties), options=options)
+    return kafka_command(properties, "-Xmx1g", "-Xms1g")
 
 
 def our_broker(properties: Path) -> list[str]:

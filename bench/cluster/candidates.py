@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from bench.cluster.zookeeper import SESSION_TIMEOUT
+from bench.peers.kafka_command import kafka_command
 from bench.peers.place import LOCAL, Place
-from tests.kafka.jars import java_command
 from tests.kafka.ports import free_port
 from tests.kafka.processes import Child, Reaper
 
@@ -19,17 +19,8 @@ __all__ = ["KAFKA_ID", "OUR_ID", "Candidate", "Kafka", "Ours"]
 
 KAFKA_ID: Final = 1000
 OUR_ID: Final = 1001
-_LOG4J: Final = Path(__file__).parents[1] / "peers" / "kafka" / "log4j.properties"
-#: The heap that Kafka's documentation recommends; the options are those of kafka-run-class.sh.
-_KAFKA_JVM: Final = (
-    "-Xmx6g",
-    "-server",
-    "-XX:+UseG1GC",
-    "-XX:MaxGCPauseMillis=20",
-    "-XX:InitiatingHeapOccupancyPercent=35",
-    "-XX:+ExplicitGCInvokesConcurrent",
-    "-Djava.awt.headless=true",
-)
+#: The heap that Kafka's documentation recommends.
+_KAFKA_HEAP: Final = "-Xmx6g"
 
 
 class Candidate(Protocol):
@@ -85,8 +76,7 @@ class Kafka:
         }
         configuration = folder / "server.properties"
         configuration.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
-        options = [*_KAFKA_JVM, f"-Dlog4j.configuration={_LOG4J.as_uri()}"]
-        command = java_command("kafka.Kafka", str(configuration), options=options)
+        command = kafka_command(configuration, _KAFKA_HEAP)
         self._child = Child("Kafka's controller", [*place.prefix, *command], folder / "output.log", reaper)
 
     @property

@@ -10,10 +10,10 @@ import psutil
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from bench.cluster.zookeeper import ZooKeeperServer
+from bench.peers.kafka_command import kafka_command
 from bench.peers.native import build, build_go
 from bench.peers.process import PeerProcess
 from ctrlchan import EmbeddedCluster
-from tests.kafka.jars import java_command
 from tests.kafka.ports import free_port
 from tests.kafka.processes import Child, Reaper
 from tests.kafka.waiting import wait_until
@@ -32,18 +32,8 @@ __all__ = [
 ]
 
 HOST: Final = "127.0.0.1"
-_LOG4J: Final = Path(__file__).parent / "kafka" / "log4j.properties"
-#: The heap and the options of kafka-server-start.sh and kafka-run-class.sh.
+#: That of kafka-server-start.sh.
 _KAFKA_HEAP: Final = "1g"
-_KAFKA_JVM: Final = (
-    "-Xms1g",
-    "-server",
-    "-XX:+UseG1GC",
-    "-XX:MaxGCPauseMillis=20",
-    "-XX:InitiatingHeapOccupancyPercent=35",
-    "-XX:+ExplicitGCInvokesConcurrent",
-    "-Djava.awt.headless=true",
-)
 _START_SECONDS: Final = 300.0
 
 
@@ -179,8 +169,7 @@ class Kafka:
             raise
 
     def start(self) -> None:
-        options = [f"-Xmx{self._heap}", *_KAFKA_JVM, f"-Dlog4j.configuration={_LOG4J.as_uri()}"]
-        command = java_command("kafka.Kafka", str(self._folder / "server.properties"), options=options)
+        command = kafka_command(self._folder / "server.properties", f"-Xmx{self._heap}", "-Xms1g")
         child = Child("Kafka's broker", command, self._folder / "output.log", self._reaper)
         self._children.append(child)
         self.process = psutil.Process(child.pid)

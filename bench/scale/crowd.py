@@ -7,10 +7,10 @@ import socket
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from time import perf_counter
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from bench.peers.brokers import HOST
+from ctrlchan.closing import Closing
 
 __all__ = ["Crowd"]
 
@@ -35,7 +35,7 @@ class _Asker:
         self.asked_at = 0.0
 
 
-class Crowd:
+class Crowd(Closing):
     """``count`` connections to a broker, numbered from 0. Closes them at the end of a ``with`` block."""
 
     def __init__(self, port: int, count: int) -> None:
@@ -48,14 +48,6 @@ class Crowd:
         except BaseException:
             self.close()
             raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __len__(self) -> int:
         return len(self._askers)

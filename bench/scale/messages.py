@@ -6,6 +6,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
+from ctrlchan.varints import encode_uvarint
 from tests.unit.broker.groups.group_broker import part
 from tests.unit.broker.local_broker import client_frame, read_client_response
 
@@ -73,13 +74,7 @@ def _text(value: str) -> bytes:
 
 def _count(number: int) -> bytes:
     """Return the length of a compact array."""
-    number += 1
-    encoded = bytearray()
-    while number > 0x7F:
-        encoded.append(number & 0x7F | 0x80)
-        number >>= 7
-    encoded.append(number)
-    return bytes(encoded)
+    return encode_uvarint(number + 1)
 
 
 #: Partitions of topics: name -> numbers.
