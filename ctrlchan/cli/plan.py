@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from ctrlchan.cli.limits import MAX_INT32, MAX_SECONDS, not_nan
+from ctrlchan.cli.listeners import Listeners, parse_listeners
 from ctrlchan.text import printable
 
 if TYPE_CHECKING:
@@ -72,14 +73,7 @@ def plan(
     racks: Annotated[
         int, typer.Option(min=0, max=MAX_INT32, metavar="NUMBER", help="Racks; 0: brokers have none.")
     ] = 0,
-    listener: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME[:PROTOCOL]",
-            help="A listener of every broker (may be repeated); without PROTOCOL the name is one.",
-            show_default="PLAINTEXT",
-        ),
-    ] = None,
+    listener: Listeners = None,
     host: Annotated[
         str, typer.Option(metavar="NAME", help="A broker's host name: its length counts.")
     ] = "broker-0000.internal",
@@ -177,7 +171,6 @@ def _costs(costs: str) -> tuple[Costs, Calibration | None]:
 def _state(
     partitions: int | None, brokers: int | None, *, listener: list[str] | None, **shape: Any
 ) -> ClusterState:
-    from ctrlchan.cli.snapshot import listener_of
     from ctrlchan.errors import InvalidStateError
     from ctrlchan.planning.shape import Shape
     from ctrlchan.state.brokers import check_host
@@ -186,7 +179,7 @@ def _state(
         raise typer.BadParameter("give --partitions and --brokers, or --snapshot")
     try:
         check_host(shape["host"])
-        listeners = tuple(listener_of(text) for text in listener or ["PLAINTEXT"])
+        listeners = parse_listeners(listener)
     except InvalidStateError as error:
         raise typer.BadParameter(str(error)) from None
     return Shape(partitions=partitions, brokers=brokers, listeners=listeners, **shape).state()

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ctrlchan.cli.limits import MAX_INT32, MAX_INT64, MAX_PORT, MAX_SECONDS, not_nan
+from ctrlchan.cli.listeners import Listeners, parse_listeners
 from ctrlchan.text import printable, quoted
 
 if TYPE_CHECKING:
-    from ctrlchan.state import Broker, ClusterState, SecurityProtocol
+    from ctrlchan.state import Broker, ClusterState
 
-__all__ = ["app", "listener_of", "parse_brokers"]
+__all__ = ["app", "parse_brokers"]
 
 app = typer.Typer(
     help="Make a snapshot of a cluster's metadata, or look at one.",
@@ -72,14 +73,7 @@ def generate(
     first_port: Annotated[
         int, _number("The first broker's port without --address; others follow.", 1, MAX_PORT, "PORT")
     ] = 19_092,
-    listener: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME[:PROTOCOL]",
-            help="A listener of every broker (may be repeated); without PROTOCOL the name is one.",
-            show_default="PLAINTEXT",
-        ),
-    ] = None,
+    listener: Listeners = None,
     overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
@@ -104,7 +98,7 @@ def generate(
     from ctrlchan.state.importing.generate import generate as generate_state
 
     try:
-        listeners = tuple(listener_of(text) for text in listener or ["PLAINTEXT"])
+        listeners = parse_listeners(listener)
         shared = None if address is None else parse_host_port(address)
         check_host(host)
     except InvalidStateError as error:
@@ -314,13 +308,6 @@ def _from_describe(
             )
     except (OSError, UnicodeDecodeError) as error:
         raise SnapshotError(f"{name}: cannot be read ({error})") from error
-
-
-def listener_of(text: str) -> tuple[str, SecurityProtocol]:
-    from ctrlchan.state.brokers import SecurityProtocol
-
-    name, colon, protocol = text.partition(":")
-    return name.upper(), SecurityProtocol.of(protocol if colon else name)
 
 
 def parse_brokers(text: str) -> list[Broker]:
