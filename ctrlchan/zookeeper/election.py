@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
 
 from ctrlchan.errors import (
     ControllerMovedError,
-    MalformedError,
     MigrationError,
     NodeError,
     ResultCode,
     ZooKeeperError,
 )
 from ctrlchan.zookeeper import nodes, paths
-from ctrlchan.zookeeper.guarded import GuardedNodes
+from ctrlchan.zookeeper.guarded import GuardedNodes, parsed
 from ctrlchan.zookeeper.operations import Create, Delete, Node, SetData
 from ctrlchan.zookeeper.values import ControllerEpoch, ControllerNode, Elected, ElectionRead
 
 __all__ = ["ElectionNodes"]
-
-_T = TypeVar("_T")
 
 #: Of a cluster that never had a controller: the first one makes it 1. Source: ``KafkaController``.
 _INITIAL_EPOCH = 0
@@ -119,19 +115,12 @@ class ElectionNodes(GuardedNodes):
 def _controller(node: Node | None) -> ControllerNode | None:
     if node is None:
         return None
-    broker_id, kraft_epoch = _parsed(paths.CONTROLLER, node, nodes.parse_controller_node)
+    broker_id, kraft_epoch = parsed(paths.CONTROLLER, node, nodes.parse_controller_node)
     return ControllerNode(broker_id, kraft_epoch, node.version, node.ephemeral_owner, node.czxid)
 
 
 def _controller_epoch(node: Node | None) -> ControllerEpoch | None:
     if node is None:
         return None
-    epoch = _parsed(paths.CONTROLLER_EPOCH, node, nodes.parse_controller_epoch)
+    epoch = parsed(paths.CONTROLLER_EPOCH, node, nodes.parse_controller_epoch)
     return ControllerEpoch(epoch, node.version)
-
-
-def _parsed(path: str, node: Node, parse: Callable[[bytes], _T]) -> _T:
-    try:
-        return parse(node.data)
-    except MalformedError as error:
-        raise ZooKeeperError(f"{path}: {error}") from error

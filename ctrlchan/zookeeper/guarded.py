@@ -17,7 +17,7 @@ from ctrlchan.zookeeper import paths
 from ctrlchan.zookeeper.operations import Check, Create, Delete, Node, Operation
 from ctrlchan.zookeeper.session import ZooKeeperSession
 
-__all__ = ["GuardedNodes"]
+__all__ = ["GuardedNodes", "parsed"]
 
 _T = TypeVar("_T")
 
@@ -101,9 +101,12 @@ class GuardedNodes:
     def read_one(self, path: str, parse: Callable[[bytes], _T]) -> tuple[Node, _T] | None:
         """Return (node, parsed), None where there is none. Raises ZooKeeperError, naming path and reason."""
         node = self.session.get(path)
-        if node is None:
-            return None
-        try:
-            return node, parse(node.data)
-        except MalformedError as error:
-            raise ZooKeeperError(f"{path}: {error}") from error
+        return None if node is None else (node, parsed(path, node, parse))
+
+
+def parsed(path: str, node: Node, parse: Callable[[bytes], _T]) -> _T:
+    """Return what the data of a node say. Raises ZooKeeperError, naming path and reason."""
+    try:
+        return parse(node.data)
+    except MalformedError as error:
+        raise ZooKeeperError(f"{path}: {error}") from error

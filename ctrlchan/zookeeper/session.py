@@ -25,7 +25,7 @@ from kazoo.exceptions import (
     ZookeeperError,
 )
 from kazoo.exceptions import SessionExpiredError as KazooSessionExpired
-from kazoo.handlers.threading import AsyncResult, KazooTimeoutError
+from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.serialization import Exists, GetChildren, GetData, Sync
 from kazoo.protocol.states import KazooState, KeeperState
 
@@ -53,6 +53,7 @@ from ctrlchan.zookeeper.operations import (
     encode_write,
     size_of_read,
 )
+from ctrlchan.zookeeper.request_times import RequestTimes, TimedResult
 from ctrlchan.zookeeper.settings import TlsSettings, ZooKeeperSettings, acl_of
 from ctrlchan.zookeeper.watches import SetWatches, Watch, WatchingRead, WatchKind
 
@@ -70,8 +71,6 @@ _SINGLE_READS_IN_FLIGHT: Final = 1_000
 #: after that. The request is sent before: a ZooKeeper that takes longer ends the session all the same.
 _CLOSE_TIMEOUT: Final = 0.4
 _THREADS_TIMEOUT: Final = 1.0
-#: What kazoo says itself, without an answer of ZooKeeper.
-_NO_ANSWER: Final = (AuthFailedError, ConnectionClosedError, ConnectionLoss, KazooSessionExpired)
 
 
 class ConnectionLostError(ZooKeeperError):
@@ -91,19 +90,6 @@ class Answer:
     def get(self) -> Any:
         """Wait for the answer. Raises ConnectionLostError, SessionExpiredError, NodeError, ZooKeeperError."""
         return self._session.value_of(self._result, self._path)
-
-
-class RequestTimes:
-    """How many requests were answered, and their nanoseconds from the sending to the answer.
-
-    Written by the connection's thread alone.
-    """
-
-    __slots__ = ("count", "total_ns")
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.total_ns = 0
 
 
 class ZooKeeperSession:
@@ -452,7 +438,7 @@ class ZooKeeperSession:
 
     def submit(self, request: Any, path: str) -> Answer:
         """Send one request of kazoo's kind as soon as there is a connection. ``path``: for error messages."""
-        result = _TimedResult(self._client.handler, self.request_times)
+        result = TimedResult(self._client.handler, self.request_times)
         with self._changed:
             deadline = None if self._request_timeout is None else monotonic() + self._request_timeout
             while not self._connected:
@@ -710,28 +696,6 @@ def _tls_handler(tls: TlsSettings) -> Any:
     from ctrlchan.zookeeper.tls import TlsHandler
 
     return TlsHandler(tls)
-
-
-class _TimedResult(AsyncResult):  # type: ignore[misc]
-    """kazoo's result of a request, whose time counts when there is an answer."""
-
-    def __init__(self, handler: Any, times: RequestTimes) -> None:
-        super().__init__(handler)
-        self._times = times
-        self.sent_ns = 0
-
-    def set(self, value: Any = None) -> None:
-        self._count()
-        super().set(value)
-
-    def set_exception(self, exception: BaseException) -> None:
-        if isinstance(exception, ZookeeperError) and not isinstance(exception, _NO_ANSWER):
-            self._count()
-        super().set_exception(exception)
-
-    def _count(self) -> None:
-        self._times.total_ns += monotonic_ns() - self.sent_ns
-        self._times.count += 1
 
 
 class _Reads(MultiRead):
