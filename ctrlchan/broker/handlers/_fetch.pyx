@@ -341,8 +341,8 @@ cdef void put_answer(
     cdef int32_t session_id = session.id if current.kind == INCREMENTAL else NO_SESSION
     cdef int32_t i
     cdef int64_t throttled_bytes
-    for i in range(reading.count):
-        if current.kind == INCREMENTAL:
+    if current.kind == INCREMENTAL:
+        for i in range(reading.count):
             reading.answers[i].is_left_out = has_no_news(session, &reading.answers[i])
     put_head(answer, header, NONE, session_id)
     throttled_bytes = put_topics(session, reading, header, answer)

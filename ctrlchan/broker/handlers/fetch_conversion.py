@@ -34,7 +34,10 @@ _PARTITION: Final = struct.Struct(">ihqi")
 
 
 class _Answer(NamedTuple):
-    """What one partition is answered with. ``has_read``: the processor has read something."""
+    """What one partition is answered with. ``has_read``: the processor has read something.
+
+    ``source``: where ``records`` are from.
+    """
 
     topic: bytes
     partition: int
@@ -42,6 +45,7 @@ class _Answer(NamedTuple):
     high_watermark: int
     records: bytes | None
     has_read: bool
+    source: Partition | None = None
 
 
 def convert(core: StoringCore, version: int, fetched: Fetched) -> Reply | None:
@@ -70,13 +74,10 @@ def convert(core: StoringCore, version: int, fetched: Fetched) -> Reply | None:
 
 def _count_bytes(core: StoringCore, answers: list[_Answer], is_follower: bool) -> None:
     for one in answers:
-        if not one.records:
-            continue
-        if is_follower and core.old_fetches is not None:
+        if one.records and one.source is not None and not is_follower:
+            one.source.count_bytes_out(len(one.records))
+        elif one.records and is_follower and core.old_fetches is not None:
             core.old_fetches.count_replicated(len(one.records))
-        partition = core.partitions.get(one.topic.decode(errors="replace"), one.partition)
-        if not is_follower and partition is not None:
-            partition.count_bytes_out(len(one.records))
 
 
 def _convert_partition(
@@ -101,7 +102,9 @@ def _convert_partition(
         found = _converted(partition, fetched, magic, records.read())
     if found.error:
         return _refused(fetched, found.error)
-    return _Answer(fetched.topic, fetched.partition, ErrorCode.NONE, fetched.high_watermark, found.data, True)
+    return _Answer(
+        fetched.topic, fetched.partition, ErrorCode.NONE, fetched.high_watermark, found.data, True, partition
+    )
 
 
 def _refused(fetched: FetchedPartition, error: int) -> _Answer:
