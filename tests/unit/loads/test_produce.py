@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from ctrlchan import EmbeddedCluster
@@ -100,17 +101,19 @@ def test_a_killed_command_leaves_no_worker(cluster: EmbeddedCluster, cluster_id:
     command += ["--cluster-id", cluster_id, "--seconds", "600", "--rate", "100"]
     child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     _until(lambda: _produced(cluster) > 0, child)
+    workers = psutil.Process(child.pid).children(recursive=True)
+    assert workers
     child.kill()
     child.wait(60)
+    _until(lambda: not any(map(_is_alive, workers)))
     (topic,) = own_topics(cluster)
-
-    def has_ended() -> bool:
-        before = len(cluster.records(topic))
-        time.sleep(0.3)
-        return len(cluster.records(topic)) == before
-
-    _until(has_ended)
     cluster.delete_topics(topic)
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    with suppress(psutil.NoSuchProcess):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
 
 
 def _produced(cluster: EmbeddedCluster) -> int:
