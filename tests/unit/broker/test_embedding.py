@@ -348,6 +348,8 @@ def test_a_leader_is_moved_to_a_replica_in_sync_or_nothing_changes() -> None:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
         admin.create_topics([NewTopic("orders", 1, replica_assignment=[[1, 2]])])["orders"].result(60)
         cluster.kill_broker(2)
+        # librdkafka leaves a request for metadata with a broker whose end it has not yet seen: a new client.
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
 
         def replicas() -> tuple[list[int], list[int]]:
             partition = admin.list_topics("orders", timeout=60).topics["orders"].partitions[0]
