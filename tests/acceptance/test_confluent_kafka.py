@@ -359,6 +359,23 @@ def test_records_are_deleted(either: EitherCluster, admin: Any) -> None:
         assert take(consumer, 4) == numbered(6, 10)
 
 
+def test_the_largest_timestamp_may_be_of_a_deleted_record(either: EitherCluster, admin: Any) -> None:
+    topic = either.create("largest", 1)
+    partition = TopicPartition(topic, 0)
+    with producing(either.bootstrap) as producer:
+        for timestamp in (1_000, 9_000, 2_000):
+            producer.produce(topic, b"value", partition=0, timestamp=timestamp)
+            producer.flush(TIMEOUT)
+
+    def largest() -> tuple[int, int]:
+        found = only(admin.list_offsets({partition: SPEC.max_timestamp()}))
+        return found.offset, found.timestamp
+
+    assert largest() == (1, 9_000)
+    assert only(admin.delete_records([TopicPartition(topic, 0, 2)])).low_watermark == 2
+    assert largest() == (1, 9_000)
+
+
 def test_topics_and_the_cluster_are_described(either: EitherCluster, admin: Any) -> None:
     topic = either.create("described", 2)
     described = only(admin.describe_topics(TopicCollection([topic])))

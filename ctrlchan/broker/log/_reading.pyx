@@ -166,12 +166,15 @@ cdef list describe_aborted(AbortedEntry* found, int32_t count):
 cdef int begin_search(
     Segments segments, int64_t timestamp, bint is_largest, int64_t start_offset, TimeSearch* search
 ) noexcept nogil:
-    """Find the segment of the first record of ``timestamp`` or later, or of the largest timestamp; NULL: there is none."""
+    """Find the segment of the first record of ``timestamp`` or later, or of the largest timestamp; NULL: there is none.
+
+    As by Kafka, the record of the largest timestamp may lie before ``start_offset``, in a segment that is still there.
+    """
     cdef Segment* segment = NULL
     cdef int32_t i
     cdef int result
     require_mutex(segments.mutex)
-    search.segment, search.timestamp, search.start_offset = NULL, timestamp, start_offset
+    search.segment, search.timestamp, search.start_offset = NULL, timestamp, 0 if is_largest else start_offset
     search.is_largest = is_largest
     for i in range(segments.count):
         if is_largest:
@@ -184,7 +187,7 @@ cdef int begin_search(
         return DONE
     if is_largest:
         search.timestamp = segment.max_timestamp
-    result = find_timestamp(segment, search.timestamp, start_offset, &search.position)
+    result = find_timestamp(segment, search.timestamp, search.start_offset, &search.position)
     if result == DONE:
         acquire(segment)
         search.segment, search.size = segment, segment.size

@@ -336,6 +336,16 @@ def test_a_range_is_readable_after_its_segment_is_deleted(folder: Path) -> None:
         os.fstat(descriptor)
 
 
+def test_the_largest_timestamp_may_lie_before_the_start(folder: Path) -> None:
+    log = filled(folder, 8)
+    log.append_as_leader(checked(batch([VALUE], timestamp=9_000)), 0)
+    log.append_as_leader(checked(batch([VALUE], timestamp=20)), 0)
+    log.update_high_watermark(log.end_offset)
+    log.increment_start_offset(log.end_offset)
+    assert log.list_offset(_log.MAX_TIMESTAMP) == (8, 9_000, 0)
+    assert log.list_offset(9_000) is None
+
+
 def test_truncation(folder: Path) -> None:
     log = filled(folder, 25)
     assert not log.truncate_to(25)
