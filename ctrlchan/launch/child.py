@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from ctrlchan.broker.config.broker_config import BrokerConfig
 from ctrlchan.errors import CtrlchanError
-from ctrlchan.interpreter import raise_descriptor_limit
+from ctrlchan.interpreter import keep_out_of_collections, raise_descriptor_limit
 from ctrlchan.launch.host import BrokerHost
 from ctrlchan.launch.log_dirs import SharedFolder
 from ctrlchan.metadata_broker.service import BrokerService
@@ -84,6 +84,7 @@ async def _serve_brokers(settings: dict[str, Any], parent: _Parent, out: Any) ->
             )
             await asyncio.to_thread(host.start)
             parent.has_started = True
+            keep_out_of_collections()
             _write(out, {"ok": [_started(service) for service in host.services]})
         except (OSError, CtrlchanError) as error:
             with suppress(BrokenPipeError):  # the parent was killed

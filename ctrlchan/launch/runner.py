@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ctrlchan._c import watchdog
 from ctrlchan.broker.config.broker_config import BrokerConfig
 from ctrlchan.errors import ConfigError
-from ctrlchan.interpreter import raise_descriptor_limit
+from ctrlchan.interpreter import keep_out_of_collections, raise_descriptor_limit
 from ctrlchan.launch.host import BrokerHost
 from ctrlchan.state import Broker
 
@@ -74,6 +74,7 @@ async def _run(host: BrokerHost, ready: Callable[[], None]) -> None:
         loop.add_signal_handler(number, stop.set)
     try:
         await asyncio.to_thread(host.start)
+        keep_out_of_collections()
         ready()
         await stop.wait()
     finally:
