@@ -178,6 +178,7 @@ if not CHANNEL_ONLY:
         ),
         extension("ctrlchan.broker.coordinator.transaction._values", c_parts),
         extension("ctrlchan.broker.handlers._group_messages", message_parts),
+        extension("ctrlchan.broker.handlers._membership_messages", message_parts),
         extension("ctrlchan.controller.server.apis._alter_partition", message_parts),
         extension("ctrlchan.broker.handlers._transaction_messages", message_parts),
     ]

@@ -1,6 +1,7 @@
 """Reads Heartbeat, OffsetCommit and TxnOffsetCommit requests and writes their responses, in all versions.
 
-Clients send these for as long as they live; all other messages of groups are kio's.
+Clients send these for as long as they live. JoinGroup and SyncGroup: ``_membership_messages.pyx``; all other messages of
+groups are kio's.
 
     HeartbeatRequest      group string, generation int32, member id string, instance id string? (3+)
     HeartbeatResponse     throttle time int32 (1+), error int16

@@ -9,15 +9,10 @@ import logging
 from concurrent.futures import Future
 from typing import Final
 
-from ctrlchan.broker.coordinator.group.requests import (
-    JoinRequest,
-    JoinResult,
-    LeavingMember,
-    SyncRequest,
-    SyncResult,
-)
+from ctrlchan.broker.coordinator.group.requests import JoinResult, LeavingMember, SyncResult
 from ctrlchan.broker.handlers._group_messages import decode_heartbeat, encode_heartbeat
-from ctrlchan.broker.handlers.group_access import coordinator_of, milliseconds, when_answered
+from ctrlchan.broker.handlers._membership_messages import decode_join, decode_sync, encode_join, encode_sync
+from ctrlchan.broker.handlers.group_access import coordinator_of, when_answered
 from ctrlchan.broker.storing_core import StoringCore
 from ctrlchan.errors import ErrorCode, IllegalStateError
 from ctrlchan.server.access import READ_GROUP, asks
@@ -28,56 +23,17 @@ __all__ = ["APIS"]
 
 _LOG = logging.getLogger("ctrlchan.broker")
 
-_REBALANCE_TIMEOUT_SINCE: Final = 1
-_MEMBER_ID_REQUIRED_SINCE: Final = 4
-_NULL_PROTOCOL_SINCE: Final = 7
-_SKIP_ASSIGNMENT_SINCE: Final = 9
 _PROTOCOL_IN_SYNC_SINCE: Final = 5
 _SEVERAL_MEMBERS_SINCE: Final = 3
 
 
 def _join(core: StoringCore, request: Request) -> Reply | Future[Reply]:
-    messages = ClientMessages("join_group", request.version)
-    body = messages.decode(request)
-    instance_id = getattr(body, "group_instance_id", None)
-    session = milliseconds(body.session_timeout)
-    join = JoinRequest(
-        body.group_id,
-        body.member_id,
-        (request.client_id or b"").decode(errors="replace"),
-        f"/{request.context.client_host}",
-        session,
-        milliseconds(body.rebalance_timeout) if request.version >= _REBALANCE_TIMEOUT_SINCE else session,
-        body.protocol_type,
-        tuple((protocol.name, protocol.metadata) for protocol in body.protocols),
-        instance_id,
-        requires_member_id=request.version >= _MEMBER_ID_REQUIRED_SINCE and instance_id is None,
-        can_skip_assignment=request.version >= _SKIP_ASSIGNMENT_SINCE,
-        reason=getattr(body, "reason", None),
-    )
+    client_id = (request.client_id or b"").decode(errors="replace")
+    host = f"/{request.context.client_host}"
+    join = decode_join(request.frame, request.offset, request.version, client_id, host)
 
     def reply(result: JoinResult) -> Reply:
-        # Older versions have no null, and the newer ones no empty name.
-        protocol = result.protocol_name or (None if request.version >= _NULL_PROTOCOL_SINCE else "")
-        body = messages.response(
-            error_code=KioError(result.error),
-            generation_id=result.generation_id,
-            protocol_type=result.protocol_type,
-            protocol_name=protocol,
-            leader=result.leader_id,
-            skip_assignment=result.skip_assignment,
-            member_id=result.member_id,
-            members=tuple(
-                messages.part(
-                    "JoinGroupResponseMember",
-                    member_id=member.member_id,
-                    group_instance_id=member.instance_id,
-                    metadata=member.metadata,
-                )
-                for member in result.members
-            ),
-        )
-        return Reply(body, error_code=int(result.error))
+        return Reply(encode_join(request.version, result), error_code=int(result.error))
 
     if not request.access.allows(*READ_GROUP, join.group_id):
         return reply(JoinResult(ErrorCode.GROUP_AUTHORIZATION_FAILED, ""))
@@ -89,26 +45,10 @@ def _join(core: StoringCore, request: Request) -> Reply | Future[Reply]:
 
 
 def _sync(core: StoringCore, request: Request) -> Reply | Future[Reply]:
-    messages = ClientMessages("sync_group", request.version)
-    body = messages.decode(request)
-    sync = SyncRequest(
-        body.group_id,
-        body.generation_id,
-        body.member_id,
-        getattr(body, "group_instance_id", None),
-        getattr(body, "protocol_type", None),
-        getattr(body, "protocol_name", None),
-        {each.member_id: each.assignment for each in body.assignments},
-    )
+    sync = decode_sync(request.frame, request.offset, request.version)
 
     def reply(result: SyncResult) -> Reply:
-        body = messages.response(
-            error_code=KioError(result.error),
-            protocol_type=result.protocol_type,
-            protocol_name=result.protocol_name,
-            assignment=result.assignment,
-        )
-        return Reply(body, error_code=int(result.error))
+        return Reply(encode_sync(request.version, result), error_code=int(result.error))
 
     if request.version >= _PROTOCOL_IN_SYNC_SINCE and None in (sync.protocol_type, sync.protocol_name):
         return reply(SyncResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
@@ -14,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kio.index import load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode as KioError
-from kio.serial import entity_writer
 from kio.static.primitive import i64Timedelta
 
 from ctrlchan.broker.coordinator.common.partitions import TopicPartition
@@ -35,6 +32,7 @@ from ctrlchan.broker.handlers._group_messages import (
 from ctrlchan.broker.handlers.group_access import by_topic, milliseconds
 from ctrlchan.errors import DecodeError, ErrorCode
 from ctrlchan.server.kio_messages import ClientMessages, only_known_fields
+from tests.unit.broker.groups.by_kio import encoded, part
 from tests.unit.broker.local_broker import NO_TIME
 
 HEARTBEAT, OFFSET_COMMIT, TXN_OFFSET_COMMIT = 12, 8, 28
@@ -56,17 +54,6 @@ _INT16 = st.integers(-(2**15), 2**15 - 1)
 _INT32 = st.integers(-(2**31), 2**31 - 1)
 _INT64 = st.integers(-(2**63), 2**63 - 1)
 _ERRORS = st.sampled_from([ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.UNKNOWN_SERVER_ERROR])
-
-
-def part(schema: Any, kind: str, /, **fields: Any) -> Any:
-    entity = getattr(sys.modules[schema.__module__], kind)
-    return entity(**only_known_fields(entity, fields))
-
-
-def encoded(entity: Any) -> bytes:
-    buffer = io.BytesIO()
-    entity_writer(type(entity))(buffer, entity)
-    return buffer.getvalue()
 
 
 def request_of(data: st.DataObject, key: int, version: int) -> bytes:
