@@ -158,6 +158,7 @@ if not CHANNEL_ONLY:
             for path in sorted(glob.glob("ctrlchan/broker/log/**/*.pyx", recursive=True))
         ),
         extension("ctrlchan.zookeeper._states", c_parts),
+        extension("ctrlchan.calibration._sink", server_parts, trace=False),
         extension("ctrlchan.broker.metadata._snapshot", metadata_parts, trace=False),
         *(
             extension(f"ctrlchan.broker.quota.{name}", quota_parts, trace=False)

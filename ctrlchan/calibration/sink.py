@@ -8,12 +8,8 @@ Linux the kernel discards bodies, and no byte of them is copied.
 
 from __future__ import annotations
 
-import mmap
-import selectors
 import socket
-import struct
 import sys
-import time
 from typing import Final
 
 from ctrlchan._codec import (
@@ -24,117 +20,28 @@ from ctrlchan._codec import (
     encode_response_header,
     response_header_version,
 )
+from ctrlchan.calibration._sink import serve
+from ctrlchan.protocol import IBP_NAMES, request_versions
 
 __all__ = ["main"]
 
 _HOST: Final = "127.0.0.1"
-#: Size, API key, API version, correlation id: the sink looks at nothing else of a request.
-_PREFIX: Final = struct.Struct(">ihhi")
-_SIZE: Final = struct.Struct(">i")
-#: Bytes of the prefix that the size does not count.
-_SIZE_BYTES: Final = 4
-#: Discarded by one call at most. Linux touches none of these pages.
-_DISCARDED_AT_ONCE: Final = 1 << 26 if sys.platform == "linux" else 1 << 20
-_DISCARD: Final = socket.MSG_TRUNC if sys.platform == "linux" else 0
 #: A thousand senders may connect at the same time.
 _BACKLOG: Final = 4_096
-_APIS: Final = (LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA)
+_CORRELATION_ID_BYTES: Final = 4
 
 
-class _Connection:
-    """``left``: bytes of the request that are still to be discarded."""
-
-    __slots__ = ("answer", "left", "prefix", "socket")
-
-    def __init__(self, accepted: socket.socket) -> None:
-        self.socket = accepted
-        self.prefix = bytearray()
-        self.left = 0
-        self.answer = b""
+def _answer(api_key: int, version: int) -> bytes:
+    """Return what follows the correlation id of an answer without an error."""
+    header = encode_response_header(response_header_version(api_key, version), 0)
+    success = ControlResponse(api_key=api_key, version=version, error_code=0).encode()
+    return header[_CORRELATION_ID_BYTES:] + success
 
 
-class _Sink:
-    def __init__(self, ports: int) -> None:
-        self._selector = selectors.DefaultSelector()
-        self._room = mmap.mmap(-1, _DISCARDED_AT_ONCE)
-        self._answers: dict[tuple[int, int], bytes] = {}
-        self._last_answer_ns = self._bytes = self._requests = 0
-        self.ports = [self._listen() for _ in range(ports)]
-
-    def _listen(self) -> int:
-        listening = socket.create_server((_HOST, 0), backlog=_BACKLOG)
-        listening.setblocking(False)
-        self._selector.register(listening, selectors.EVENT_READ)
-        return int(listening.getsockname()[1])
-
-    def run(self) -> None:
-        """Serve until standard input ends."""
-        self._selector.register(sys.stdin, selectors.EVENT_READ)
-        while True:
-            for key, _ in self._selector.select():
-                if isinstance(key.data, _Connection):
-                    self._read(key.data)
-                elif isinstance(key.fileobj, socket.socket):
-                    self._accept(key.fileobj)
-                elif not sys.stdin.readline():
-                    return
-                else:
-                    print(self._last_answer_ns, self._bytes, self._requests, flush=True)
-
-    def _accept(self, listening: socket.socket) -> None:
-        try:
-            accepted, _ = listening.accept()
-        except OSError:
-            return
-        accepted.setblocking(False)
-        accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._selector.register(accepted, selectors.EVENT_READ, _Connection(accepted))
-
-    def _read(self, one: _Connection) -> None:
-        try:
-            if one.left:
-                received = one.socket.recv_into(self._room, min(one.left, _DISCARDED_AT_ONCE), _DISCARD)
-                one.left -= received
-            else:
-                data = one.socket.recv(_PREFIX.size - len(one.prefix))
-                one.prefix += data
-                received = len(data)
-            if not received or (len(one.prefix) == _PREFIX.size and not one.answer and not self._begin(one)):
-                self._close(one)
-                return
-            self._bytes += received
-            if one.answer and not one.left:
-                self._answer(one)
-        except BlockingIOError:
-            pass
-        except OSError:
-            self._close(one)
-
-    def _begin(self, one: _Connection) -> bool:
-        """Look at the prefix of a request; return whether it is one that is answered."""
-        size, api_key, version, correlation_id = _PREFIX.unpack(one.prefix)
-        if api_key not in _APIS or size < _PREFIX.size - _SIZE_BYTES:
-            return False
-        one.left = size - (_PREFIX.size - _SIZE_BYTES)
-        body = self._answers.get((api_key, version))
-        if body is None:
-            header = encode_response_header(response_header_version(api_key, version), 0)
-            success = ControlResponse(api_key=api_key, version=version, error_code=0).encode()
-            body = self._answers[api_key, version] = header[4:] + success
-        one.answer = _SIZE.pack(4 + len(body)) + _SIZE.pack(correlation_id) + body
-        return True
-
-    def _answer(self, one: _Connection) -> None:
-        # An answer of 20 bytes fits into the buffer of any connection whose peer sends one request at a time.
-        one.socket.sendall(one.answer)
-        one.prefix.clear()
-        one.answer = b""
-        self._requests += 1
-        self._last_answer_ns = time.monotonic_ns()
-
-    def _close(self, one: _Connection) -> None:
-        self._selector.unregister(one.socket)
-        one.socket.close()
+def _listening() -> socket.socket:
+    listening = socket.create_server((_HOST, 0), backlog=_BACKLOG)
+    listening.setblocking(False)
+    return listening
 
 
 def main() -> None:
@@ -142,6 +49,12 @@ def main() -> None:
     from ctrlchan.interpreter import raise_descriptor_limit
 
     raise_descriptor_limit()
-    sink = _Sink(int(sys.argv[1]))
-    print(*sink.ports, flush=True)
-    sink.run()
+    listeners = [_listening() for _ in range(int(sys.argv[1]))]
+    print(*(one.getsockname()[1] for one in listeners), flush=True)
+    newest = request_versions(IBP_NAMES[-1])
+    answers = {
+        (api_key, version): _answer(api_key, version)
+        for api_key in (LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA)
+        for version in range(newest.for_api(api_key) + 1)
+    }
+    serve([one.fileno() for one in listeners], sys.stdin.fileno(), sys.stdout.fileno(), answers)

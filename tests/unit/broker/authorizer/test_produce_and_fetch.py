@@ -312,7 +312,7 @@ def test_followers_need_cluster_action(broker: EmbeddedBroker) -> None:
 def test_connections_that_end_while_they_are_decided_leave_nothing(broker: EmbeddedBroker) -> None:
     fetcher = Fetcher.__new__(Fetcher)
     fetcher.version, fetcher.names = 12, {}
-    frame = fetcher.frame(Asked("open"), max_wait_ms=20_000, min_bytes=1 << 30)
+    frame = fetcher.frame(Asked("open"), max_wait_ms=3_000, min_bytes=1 << 30)
     with deciding(may((READ, "open"))):
         for _ in range(50):
             with Connection(broker) as one:
