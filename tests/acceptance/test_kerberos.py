@@ -249,19 +249,19 @@ def test_java(cluster: EmbeddedCluster, kdc: Kdc, tmp_path: Path) -> None:
     """A producer that renews its sessions, and one whose ticket is for a broker of another name."""
     host, port = address(cluster, "SHORT")
 
-    def produce(file: str, *options: str) -> subprocess.CompletedProcess[str]:
+    def produce(file: str, records: int, *options: str) -> subprocess.CompletedProcess[str]:
         command = java_command(
             "org.apache.kafka.tools.ProducerPerformance",
-            *("--topic", TOPIC, "--num-records", "60", "--record-size", "10", "--throughput", "10"),
+            *("--topic", TOPIC, "--num-records", str(records), "--record-size", "10", "--throughput", "10"),
             *("--producer.config", file, "--producer-props", f"bootstrap.servers={host}:{port}", *options),
         )
         return subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
 
     settings = java_settings(tmp_path / "alice.properties", login_module(kdc.keytab, "alice"))
-    done = produce(settings)
+    done = produce(settings, 60)
     assert "60 records sent" in done.stdout, done.stdout + done.stderr
     other = "sasl.kerberos.service.name=other"
-    refused = produce(settings, other, "max.block.ms=20000")
+    refused = produce(settings, 1, other, "max.block.ms=20000")
     assert "invalid credentials with SASL mechanism GSSAPI" in refused.stdout + refused.stderr
 
 

@@ -93,10 +93,10 @@ def test_java(reader: Reader) -> None:
 @pytest.mark.skipif(shutil.which("go") is None, reason="there is no Go")
 def test_go(reader: Reader) -> None:
     reader.write(RECIPES["orders_test.go"])
-    # All is compiled anew, as the home is empty: without what needs a C compiler, and without Go's lints.
+    # All is compiled anew, as the home is empty: without what needs a C compiler, lints and optimisations.
     reader.environment["CGO_ENABLED"] = "0"
     installed(reader, "the recipe for Go", ("go", "mod", "init", "orders"), ("go", "get", GO_CLIENT))
-    assert "--- PASS: TestAnOrder" in output_of(reader, "go", "test", "-v", "-vet=off")
+    assert "--- PASS: TestAnOrder" in output_of(reader, "go", "test", "-v", "-vet=off", "-gcflags=all=-N -l")
 
 
 def test_node(reader: Reader) -> None:

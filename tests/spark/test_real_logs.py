@@ -26,6 +26,7 @@ from tests.kafka.waiting import wait_until
 __all__ = ["kafka_jars_ready"]
 
 _TOPIC = "moved-about.v1-2"
+_ASSIGNMENT = [[1, 2], [2, 3], [3, 1]]
 _REASSIGN = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
 
 
@@ -59,11 +60,7 @@ def real_logs(kafka_jars_ready: None, tmp_path_factory: pytest.TempPathFactory) 
     folder = tmp_path_factory.mktemp("kafka-logs")
     with KafkaRig(folder) as rig:
         wait_until(lambda: rig.jvm_controller() is not None, what="a controller is elected")
-        assignment = [[1, 2], [2, 3], [3, 1]]
-        topic = NewTopic(_TOPIC, len(assignment), replica_assignment=assignment)
-        # The client has to live until the answer arrives.
-        admin = _admin(rig)
-        admin.create_topics([topic])[_TOPIC].result(timeout=60)
+        wait_until(lambda: _created(rig), timeout=120, what="the topic is created")
         _logged_everywhere(rig, f"for partition {_TOPIC}-0 in response to UpdateMetadata")
 
         plan = {"version": 1, "partitions": [{"topic": _TOPIC, "partition": 0, "replicas": [3, 2]}]}
@@ -98,6 +95,17 @@ def _logged_everywhere(rig: KafkaRig, words: str) -> None:
     )
 
 
+def _created(rig: KafkaRig) -> bool:
+    if _replicas(rig) is not None:
+        return True
+    admin = _admin(rig)
+    topic = NewTopic(_TOPIC, len(_ASSIGNMENT), replica_assignment=_ASSIGNMENT)
+    # As for ``_deleted``: brokers that have just started may not know the controller.
+    with suppress(TimeoutError):
+        admin.create_topics([topic])[_TOPIC].exception(timeout=10)
+    return False
+
+
 def _deleted(rig: KafkaRig) -> bool:
     if _replicas(rig) is None:
         return True
@@ -121,7 +129,7 @@ def test_every_line_is_an_entry(spark: SparkSession, real_logs: Path) -> None:
     assert [text[:25] for text in texts] == sorted(text[:25] for text in texts)
 
 
-def test_the_hihistory_of_a_partition(spark: SparkSession, real_logs: Path) -> None:
+def test_the_history_of_a_partition(spark: SparkSession, real_logs: Path) -> None:
     config = ExplainConfig(partition=TopicPartition.of(f"{_TOPIC}-0"), logs=MergeLogsConfig(logs=real_logs))
     history = explain(spark, config)
     assert history.faults == []
