@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
 from ctrlchan.broker.log import compression
@@ -183,6 +183,8 @@ steps = st.lists(
 
 @slow
 @given(steps=steps, stride=st.sampled_from([1, 17, 1000, 2**33]), expires=st.booleans())
+# Nine producers of one bucket: Java's map grows.
+@example(steps=[(n, "next", 1, 0, Origin.CLIENT, 0) for n in range(0, 20, 2)], stride=1000, expires=False)
 def test_producers(
     kafka: LogOracle, steps: list[tuple[int, str, int, int, Origin, int]], stride: int, expires: bool
 ) -> None:

@@ -3,7 +3,8 @@
 Layout, big-endian: version int16 (1), CRC-32C uint32 of all bytes after itself, count int32; for each producer: id int64,
 epoch int16, last sequence int32, last offset int64, offset delta int32, timestamp int64, coordinator epoch int32, first
 offset of the transaction int64 (-1 without one). Their order is that of Kafka's hash map, so that the same appends give
-the same bytes. Source: ``ProducerStateManager``.
+the same bytes; not where a map of 64 buckets or more has nine producers in one, of which Java makes a tree. Source:
+``ProducerStateManager``.
 """
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
@@ -19,7 +20,15 @@ from ctrlchan._c.bytes cimport get_i16, get_i32, get_i64, put_i16, put_i32, put_
 from ctrlchan.broker.log._batches cimport checksum
 from ctrlchan.broker.log._files cimport PATH_BYTES, check_disk, flush_file, write_all
 from ctrlchan.broker.log._parts cimport require_mutex
-from ctrlchan.broker.log._producers cimport KeptBatch, Producer, ProducerStates, is_expired, keep, last_batch
+from ctrlchan.broker.log._producers cimport (
+    KeptBatch,
+    Producer,
+    ProducerStates,
+    is_expired,
+    java_bucket,
+    keep,
+    last_batch,
+)
 
 import os
 
@@ -56,7 +65,6 @@ cdef int by_place(const void* left, const void* right) noexcept nogil:
 cdef int encode(ProducerStates states, uint8_t** data, int64_t* size) noexcept nogil:
     """Write a snapshot into new memory, which the caller frees; return 0 or ENOMEM."""
     cdef int64_t i, n = 0
-    cdef uint32_t low
     cdef uint8_t* p
     cdef const Producer* producer
     cdef const KeptBatch* last
@@ -70,9 +78,7 @@ cdef int encode(ProducerStates states, uint8_t** data, int64_t* size) noexcept n
         return ENOMEM
     for i in range(states.capacity):
         if states.table[i].producer_id != FREE:
-            # Long.hashCode, and HashMap's place for it.
-            low = <uint32_t>(states.table[i].producer_id ^ (states.table[i].producer_id >> 32))
-            places[n].bucket = (low ^ (low >> 16)) & (states.java_capacity - 1)
+            places[n].bucket = java_bucket(states.table[i].producer_id, states.java_capacity)
             places[n].producer = &states.table[i]
             n += 1
     qsort(places, n, sizeof(Place), &by_place)

@@ -1,5 +1,5 @@
 cimport cython
-from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t
 
 from ctrlchan._c.locks cimport Mutex
 from ctrlchan.broker.log._batches cimport Batch
@@ -75,6 +75,12 @@ cdef struct Ended:
     int64_t last_offset
 
 
+cdef inline int64_t java_bucket(int64_t producer_id, int64_t java_capacity) noexcept nogil:
+    """Return the bucket of a Long in a HashMap of ``java_capacity`` buckets."""
+    cdef uint32_t low = <uint32_t>(producer_id ^ (producer_id >> 32))
+    return (low ^ (low >> 16)) & (java_capacity - 1)
+
+
 @cython.final
 cdef class ProducerStates:
     # Of the log; NULL while it is loaded, and without a log
@@ -123,6 +129,7 @@ cdef class ProducerStates:
     cdef void expire(self, int64_t now_ms) noexcept nogil
     cdef bint reserve(self) noexcept nogil
     cdef Producer* put(self, const Producer* producer) noexcept nogil
+    cdef void grow_java_capacity(self, int64_t producer_id) noexcept nogil
     cdef bint load(self, const Producer* producer) noexcept nogil
     cdef void forget_all(self) noexcept nogil
     cdef void begin_at(self, int64_t end_offset) noexcept nogil

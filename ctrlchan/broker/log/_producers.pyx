@@ -60,6 +60,9 @@ cdef enum:
     LEAST_CAPACITY = 8
     # HashMap.DEFAULT_INITIAL_CAPACITY
     JAVA_CAPACITY = 16
+    # A smaller HashMap grows when a bucket with so many keys gets one more; a larger one makes a tree of the bucket.
+    JAVA_TREE_CAPACITY = 64
+    JAVA_BUCKET = 8
 
 cdef int64_t MOST_SEQUENCE = 2**31 - 1
 
@@ -249,15 +252,29 @@ cdef class ProducerStates:
         cdef Producer* place = self.place(producer.producer_id)
         cdef bint is_new = place.producer_id == FREE
         cdef int64_t arrival = self.arrivals if is_new else place.arrival
-        place[0] = producer[0]
-        place.arrival = arrival
         if is_new:
+            self.grow_java_capacity(producer.producer_id)
             self.arrivals = self.arrivals + 1
             self.count = self.count + 1
-            # As HashMap does, which never shrinks.
-            if 4 * self.count > 3 * self.java_capacity:
-                self.java_capacity = 2 * self.java_capacity
+        place[0] = producer[0]
+        place.arrival = arrival
         return place
+
+    cdef void grow_java_capacity(self, int64_t producer_id) noexcept nogil:
+        """Grow as HashMap does before a new key, for a full bucket and for a full map. It never shrinks."""
+        cdef int64_t i, bucket, others = 0
+        if self.java_capacity < JAVA_TREE_CAPACITY:
+            bucket = java_bucket(producer_id, self.java_capacity)
+            for i in range(self.capacity):
+                if (
+                    self.table[i].producer_id != FREE
+                    and java_bucket(self.table[i].producer_id, self.java_capacity) == bucket
+                ):
+                    others += 1
+            if others >= JAVA_BUCKET:
+                self.java_capacity = 2 * self.java_capacity
+        if 4 * (self.count + 1) > 3 * self.java_capacity:
+            self.java_capacity = 2 * self.java_capacity
 
     cdef bint load(self, const Producer* producer) noexcept nogil:
         """Store a state of a snapshot; return whether there is memory for it. ``sort_open`` follows the last one."""

@@ -103,9 +103,18 @@ class PlainStates:
         return Appended(0, None, completed)
 
     def _store(self, producer_id: int, producer: PlainProducer) -> None:
+        if producer_id not in self.producers:
+            # A map of less than 64 buckets grows for the ninth key of one, too.
+            bucket = self._bucket(producer_id)
+            if self.java_capacity < 64 and sum(self._bucket(one) == bucket for one in self.producers) >= 8:
+                self.java_capacity *= 2
+            if len(self.producers) + 1 > self.java_capacity * 3 // 4:
+                self.java_capacity *= 2
         self.producers[producer_id] = producer
-        if len(self.producers) > self.java_capacity * 3 // 4:
-            self.java_capacity *= 2
+
+    def _bucket(self, producer_id: int) -> int:
+        low = (producer_id ^ producer_id >> 32) & 0xFFFFFFFF
+        return (low ^ low >> 16) & (self.java_capacity - 1)
 
     def expire(self, now_ms: int) -> None:
         """Forget idle producers."""
@@ -127,13 +136,8 @@ class PlainStates:
 
     def snapshot(self) -> bytes:
         """Return the bytes of a snapshot, in the order of Java's hash map."""
-
-        def bucket(producer_id: int) -> int:
-            low = (producer_id ^ producer_id >> 32) & 0xFFFFFFFF
-            return (low ^ low >> 16) & (self.java_capacity - 1)
-
         body = struct.pack(">i", len(self.producers))
-        for producer_id in sorted(self.producers, key=bucket):
+        for producer_id in sorted(self.producers, key=self._bucket):
             state = self.producers[producer_id]
             last = state.batches[-1] if state.batches else CachedBatch(0, -1, -1, -1, 0)
             body += struct.pack(
