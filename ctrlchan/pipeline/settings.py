@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from typing import Any, get_type_hints
 
-__all__ = ["Setting", "check_settings", "settings_of"]
+__all__ = ["Setting", "check_settings", "name_and_value", "settings_of"]
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,14 @@ class Setting:
     parse: Callable[[str], Any] | None = None
     repeated: bool = True
     without: tuple[str, ...] = ()
+
+
+def name_and_value(text: str) -> tuple[str, str]:
+    """Return both sides of NAME=VALUE, for ``Setting.parse``. Raises ValueError for other text."""
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip():
+        raise ValueError(f"{text!r} is not NAME=VALUE")
+    return name.strip(), value.strip()
 
 
 def settings_of(configuration: type) -> Iterator[tuple[str, Any, Setting]]:

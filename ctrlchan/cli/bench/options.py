@@ -7,16 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-from ctrlchan.pipeline.settings import Setting
+from ctrlchan.pipeline.settings import Setting, name_and_value
 
 __all__ = ["ClientOptions", "LoadOptions", "OutputOptions", "SparkOptions", "TargetOptions"]
-
-
-def _pair(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals or not name.strip():
-        raise ValueError(f"{text!r} is not NAME=VALUE")
-    return name.strip(), value.strip()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +42,7 @@ class TargetOptions:
             "A setting of the clients (may be repeated).",
             value="NAME=VALUE",
             names=("--setting", "-c"),
-            parse=_pair,
+            parse=name_and_value,
         ),
     ] = field(default_factory=dict)
     replication: Annotated[
@@ -122,7 +115,7 @@ class SparkOptions:
     ] = None
     conf: Annotated[
         Mapping[str, str],
-        Setting("A setting of Spark (may be repeated).", value="NAME=VALUE", parse=_pair),
+        Setting("A setting of Spark (may be repeated).", value="NAME=VALUE", parse=name_and_value),
     ] = field(default_factory=dict)
     package: Annotated[
         Path | None,

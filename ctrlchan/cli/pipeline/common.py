@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from ctrlchan.pipeline.settings import Setting
+from ctrlchan.pipeline.settings import Setting, name_and_value
 from ctrlchan.pipeline.spark.input_size import are_small
 from ctrlchan.pipeline.spark.location import remote_url
 from ctrlchan.storage import AnyPath, PathLike, is_url, path_of
@@ -27,13 +27,6 @@ __all__ = ["Overwrite", "RunOptions", "require_spark", "say", "spark_of"]
 #: Characters of Hadoop's patterns.
 _PATTERN: Final = frozenset("*?[{\\")
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an output that exists.")]
-
-
-def _spark_setting(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals or not name.strip():
-        raise ValueError(f"{text!r} is not NAME=VALUE")
-    return name.strip(), value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +51,7 @@ class RunOptions:
     ] = None
     conf: Annotated[
         Mapping[str, str],
-        Setting("A setting of Spark (may be repeated).", value="NAME=VALUE", parse=_spark_setting),
+        Setting("A setting of Spark (may be repeated).", value="NAME=VALUE", parse=name_and_value),
     ] = field(default_factory=dict)
     package: Annotated[
         Path | None,

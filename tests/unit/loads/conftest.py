@@ -42,9 +42,21 @@ def bench(cluster: EmbeddedCluster, cluster_id: str, capfd: pytest.CaptureFixtur
         cluster.delete_topics(name)
 
 
-def own_topics(cluster: EmbeddedCluster) -> list[str]:
-    """Return the topics of runs."""
+@pytest.fixture
+def users_own(cluster: EmbeddedCluster) -> Iterator[str]:
+    """A topic of two partitions that no load may touch, on both brokers."""
+    cluster.create_topic("users-own", 2, 2)
+    yield "users-own"
+    cluster.delete_topics("users-own")
+
+
+def topics_of(cluster: EmbeddedCluster) -> set[str]:
+    """Return the names of all topics."""
     from confluent_kafka.admin import AdminClient
 
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-    return sorted(name for name in admin.list_topics(timeout=30).topics if name.startswith(PREFIX))
+    return set(AdminClient({"bootstrap.servers": cluster.bootstrap_servers}).list_topics(timeout=30).topics)
+
+
+def own_topics(cluster: EmbeddedCluster) -> list[str]:
+    """Return the topics of runs."""
+    return sorted(name for name in topics_of(cluster) if name.startswith(PREFIX))

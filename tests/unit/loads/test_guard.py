@@ -17,7 +17,7 @@ from ctrlchan import EmbeddedCluster
 from ctrlchan.cli import main
 from ctrlchan.errors import ConfigError, CtrlchanError
 from ctrlchan.loads.guard import OwnNames, check_cluster, find_cluster, new_run
-from tests.unit.loads.conftest import own_topics
+from tests.unit.loads.conftest import own_topics, topics_of
 
 SHORT = ["--seconds", "0.2", "--warmup", "0", "--rate", "20"]
 
@@ -103,7 +103,7 @@ def test_a_worker_that_reaches_another_cluster_does_nothing(
         check_cluster(client, "other")
 
 
-def test_only_the_runs_own_topics_are_made_and_deleted(cluster: EmbeddedCluster) -> None:
+def test_only_the_runs_own_topics_are_made_and_deleted(cluster: EmbeddedCluster, users_own: str) -> None:
     client: dict[str, Any] = {"bootstrap.servers": cluster.bootstrap_servers}
     run, other = new_run(), new_run()
     assert run != other
@@ -113,14 +113,13 @@ def test_only_the_runs_own_topics_are_made_and_deleted(cluster: EmbeddedCluster)
             own.create_topic(name, 1, 1)
         with pytest.raises(ConfigError):
             own.delete([name])
-    cluster.create_topic("users-own", 1)
     own.create_topic(f"{run}-records", 3, 1)
     others.create_topic(f"{other}-records", 1, 1)
     assert own.topics() == [f"{run}-records"]
     own.delete()
     assert own_topics(cluster) == [f"{other}-records"]
     others.delete()
-    assert "users-own" in find_topics(client)
+    assert users_own in topics_of(cluster)
     for wrong in ("", "orders", "ctrlchan-bench-"):
         with pytest.raises(ConfigError):
             OwnNames(client, wrong)
@@ -132,12 +131,6 @@ def test_a_topic_that_exists_is_not_used(cluster: EmbeddedCluster) -> None:
     with pytest.raises(CtrlchanError, match="already exists"):
         own.create_topic(f"{own.run}-records", 1, 1)
     own.delete()
-
-
-def find_topics(client: dict[str, Any]) -> set[str]:
-    from confluent_kafka.admin import AdminClient
-
-    return set(AdminClient(client).list_topics(timeout=30).topics)
 
 
 def test_a_secured_cluster_is_loaded_with_the_users_settings(
