@@ -9,10 +9,10 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
-from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 from posix.unistd cimport close, read, write
 
 from ctrlchan._c.bytes cimport get_i16, get_i32, put_i32
+from ctrlchan._c.clocks cimport monotonic_ns
 
 cdef extern from "server/_loop/poller.h" nogil:
     ctypedef struct Ready:
@@ -219,7 +219,6 @@ cdef bint answer_request(Sink* sink, Peer* peer) noexcept nogil:
     cdef Answer* answer = answer_of(sink, peer)
     cdef uint8_t[ANSWER_BYTES] frame
     cdef int size = ANSWER_START + answer.size
-    cdef timespec now
     put_i32(frame, <int32_t>(size - 4))
     memcpy(&frame[4], &peer.prefix[8], 4)
     memcpy(&frame[ANSWER_START], answer.body, answer.size)
@@ -228,6 +227,5 @@ cdef bint answer_request(Sink* sink, Peer* peer) noexcept nogil:
         return False
     peer.prefix_bytes = 0
     sink.requests += 1
-    clock_gettime(CLOCK_MONOTONIC, &now)
-    sink.last_answer_ns = <int64_t>now.tv_sec * 1_000_000_000 + now.tv_nsec
+    sink.last_answer_ns = monotonic_ns()
     return True
