@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -9,9 +10,11 @@ from typing import Any, Final, NamedTuple
 
 from ctrlchan.errors import ConfigError, CtrlchanError
 
-__all__ = ["PREFIX", "OwnNames", "Target", "check_cluster", "find_cluster", "new_run"]
+__all__ = ["PREFIX", "OwnNames", "Target", "check_cluster", "find_cluster", "find_runs", "new_run"]
 
 PREFIX: Final = "ctrlchan-bench-"
+#: A topic or group of a run, and the run's name.
+_RUN: Final = re.compile(rf"({PREFIX}[0-9a-f]{{8}})-")
 #: Seconds for a request to the cluster.
 _SECONDS: Final = 30.0
 _PAUSE: Final = 0.05
@@ -83,6 +86,31 @@ def check_cluster(client: Mapping[str, Any], cluster_id: str) -> None:
         )
 
 
+def find_runs(client: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
+    """Return each run of which the cluster has something, with the numbers of its topics and groups."""
+    admin = admin_client(client)
+    found: dict[str, list[int]] = {}
+    for place, names in enumerate((admin.list_topics(timeout=_SECONDS).topics, _groups(admin))):
+        for name in names:
+            run = _RUN.match(name)
+            if run is not None:
+                found.setdefault(run[1], [0, 0])[place] += 1
+    return {run: (topics, groups) for run, (topics, groups) in sorted(found.items())}
+
+
+def _groups(admin: Any) -> list[str]:
+    """Return the ids of all groups. Raises CtrlchanError, also where a broker does not answer."""
+    from confluent_kafka import KafkaException
+
+    try:
+        listed = admin.list_consumer_groups(request_timeout=_SECONDS).result(_SECONDS * 2)
+    except KafkaException as problem:
+        raise CtrlchanError(f"groups: {problem.args[0].str()}") from None
+    if listed.errors:
+        raise CtrlchanError(f"groups: {listed.errors[0].args[0].str()}")
+    return [one.group_id for one in listed.valid]
+
+
 class OwnNames:
     """The topics and groups of one run: makes them, and deletes them at the end.
 
@@ -121,6 +149,10 @@ class OwnNames:
     def topics(self) -> list[str]:
         """Return the topics of this run that the cluster has."""
         return sorted(name for name in self._admin.list_topics(timeout=_SECONDS).topics if self._is_own(name))
+
+    def groups(self) -> list[str]:
+        """Return the groups of this run that the cluster has."""
+        return sorted(name for name in _groups(self._admin) if self._is_own(name))
 
     def offsets(self, name: str) -> tuple[int, int]:
         """Return the records of a topic: the sums of its partitions' first and last offsets."""

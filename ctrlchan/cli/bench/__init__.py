@@ -1,7 +1,8 @@
 """``ctrlchan bench``: loads on a Kafka cluster that its user names, a file for each command.
 
-``calibrate.py`` loads no cluster: it measures this machine. For the loads, ``options.py`` has what all share,
-``session.py`` the way of one run: guard, topics, workers, results, and the end of all that was made.
+``calibrate.py`` measures this machine, ``clean.py`` deletes what killed runs have left. For the loads,
+``options.py`` has what all share, ``target.py`` which cluster is meant, ``session.py`` the way of one run:
+guard, topics, workers, results, and the end of all that was made.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ COMMANDS: Final = {
         "ctrlchan.cli.bench.restarts:restarts",
         "Restart brokers of an embedded cluster in turn, while clients produce.",
     ),
+    "clean": LazyCommand("ctrlchan.cli.bench.clean:clean", "Delete what runs that were killed have left."),
     "calibrate": LazyCommand(
         "ctrlchan.cli.bench.calibrate:calibrate",
         "Measure this machine for `ctrlchan plan`, in about a minute.",

@@ -9,24 +9,20 @@ from typing import Annotated, Any
 
 from ctrlchan.pipeline.settings import Setting, name_and_value
 
-__all__ = ["ClientOptions", "LoadOptions", "OutputOptions", "SparkOptions", "TargetOptions"]
+__all__ = ["ClientOptions", "ClusterOptions", "LoadOptions", "OutputOptions", "SparkOptions", "TargetOptions"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class TargetOptions:
-    """Which cluster is loaded. There is no default."""
+class ClusterOptions:
+    """Which cluster is meant. There is no default."""
 
     bootstrap_server: Annotated[
         str | None,
-        Setting("The cluster to load.", value="HOST:PORT,...", names=("--bootstrap-server", "-b")),
+        Setting("The cluster that is meant.", value="HOST:PORT,...", names=("--bootstrap-server", "-b")),
     ] = None
     cluster_id: Annotated[
         str | None,
-        Setting("Its cluster id, in place of the question whether to load it.", value="ID"),
-    ] = None
-    embedded: Annotated[
-        int | None,
-        Setting("Load a cluster of so many brokers that this command starts.", minimum=1),
+        Setting("Its cluster id, in place of the question whether it is the right one.", value="ID"),
     ] = None
     config: Annotated[
         Path | None,
@@ -45,6 +41,16 @@ class TargetOptions:
             parse=name_and_value,
         ),
     ] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TargetOptions(ClusterOptions):
+    """Which cluster is loaded, and the topics that the load makes on it."""
+
+    embedded: Annotated[
+        int | None,
+        Setting("Load a cluster of so many brokers that this command starts.", minimum=1),
+    ] = None
     replication: Annotated[
         int,
         Setting("Replicas of each partition; -1: the cluster's default.", minimum=-1),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
@@ -13,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import typer
 
 from ctrlchan.cli.bench.options import LoadOptions, SparkOptions, TargetOptions
+from ctrlchan.cli.bench.target import client_settings, require_clients, require_consent
 from ctrlchan.cli.progress import step
 from ctrlchan.cli.signals import StopSignals
 from ctrlchan.errors import ConfigError, CtrlchanError
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from ctrlchan.loads.load import Load
     from ctrlchan.loads.result import Result
 
-__all__ = ["Session", "open_session", "require_clients"]
+__all__ = ["Session", "open_session"]
 
 #: Replicas of a partition of an embedded cluster.
 _REPLICAS: Final = 3
@@ -115,13 +114,13 @@ def open_session(options: TargetOptions, configs: Mapping[str, str] | None = Non
         raise ConfigError("which cluster? Either --bootstrap-server HOST:PORT, or --embedded NUMBER")
     with StopSignals() as signals, ExitStack() as stack:
         with signals.startup():
-            client, embedded = _client(options), None
+            client, embedded = client_settings(options), None
             if options.embedded is not None:
                 embedded = _embedded(stack, options.embedded, configs or {})
                 client["bootstrap.servers"] = embedded.bootstrap_servers
             target = find_cluster(client)
             if embedded is None:
-                _allow(target, options)
+                require_consent(target, options, "Load")
             run = new_run()
             session = Session(target, client, run, OwnNames(client, run), signals, embedded, options)
             typer.echo(f"loading cluster {target.cluster_id}; all that is made begins with {run}", err=True)
@@ -136,28 +135,6 @@ def open_session(options: TargetOptions, configs: Mapping[str, str] | None = Non
             raise typer.Exit(130)
 
 
-def require_clients() -> None:
-    """Raise ConfigError, with what to install, where a package is missing."""
-
-    for module, package in {"confluent_kafka": "confluent-kafka", "hdrh": "hdrhistogram"}.items():
-        if importlib.util.find_spec(module) is None:
-            raise ConfigError(f"loads need {package}: pip install 'ctrlchan[bench]'")
-
-
-def _client(options: TargetOptions) -> dict[str, str]:
-    """Return the user's settings of clients. Raises ConfigError."""
-    from ctrlchan.config.properties_file import read_properties
-
-    client: dict[str, str] = {}
-    if options.config is not None:
-        found = read_properties(options.config.read_text())
-        client = {name: entry.value for name, entry in found.items()}
-    client |= options.setting
-    if options.bootstrap_server is not None:
-        client["bootstrap.servers"] = options.bootstrap_server
-    return client
-
-
 def _embedded(stack: ExitStack, brokers: int, configs: Mapping[str, str]) -> EmbeddedCluster:
     from ctrlchan.config.table import DEFAULT_REPLICATION_FACTOR
     from ctrlchan.embedded import EmbeddedCluster
@@ -169,21 +146,6 @@ def _embedded(stack: ExitStack, brokers: int, configs: Mapping[str, str]) -> Emb
         return stack.enter_context(
             EmbeddedCluster(brokers, log_dir=TEMPORARY, configs={**replicas, **configs})
         )
-
-
-def _allow(target: Target, options: TargetOptions) -> None:
-    """Ask whether the cluster may be loaded, unless --cluster-id says so. Raises ConfigError, Abort."""
-
-    brokers = ", ".join(list(target.brokers.values())[:5]) + ", …" * (len(target.brokers) > 5)
-    what = f"cluster {target.cluster_id} ({len(target.brokers)} brokers: {brokers}; {target.topics} topics)"
-    if options.cluster_id is not None:
-        if options.cluster_id != target.cluster_id:
-            raise ConfigError(f"this is {what}, not {options.cluster_id}: nothing is done")
-        return
-    if not sys.stdin.isatty():
-        raise ConfigError(f"this is {what}; to load it without a question, give --cluster-id")
-    if not typer.confirm(f"Load {what}?", err=True):
-        raise typer.Abort
 
 
 def _delete(session: Session) -> None:
