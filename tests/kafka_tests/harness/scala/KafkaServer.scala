@@ -1,7 +1,7 @@
 package kafka.server
 
 import ctrlchan.{ForkedProcess, Principals}
-import java.io.{File, FileOutputStream, IOException}
+import java.io.{File, FileInputStream, FileOutputStream, IOException}
 import java.net.{InetAddress, ServerSocket}
 import java.time.Duration
 import java.util.{Collections, Properties}
@@ -136,6 +136,8 @@ class KafkaServer(
       words(0) -> words(1).substring(words(1).lastIndexOf(':') + 1).toInt
     }.toMap
     process = Some(started)
+    // As Kafka's, the configuration has the generated id from now on.
+    if (config.brokerId < 0) config._brokerId = idOf(logDirs.head)
     BrokerMetrics.add(samples)
     followConfigs()
   }
@@ -154,6 +156,13 @@ class KafkaServer(
     val followed = new ZkConfigManager(zkClient, dynamicConfigHandlers)
     followed.startup()
     configs = Some(followed)
+  }
+
+  private def idOf(logDir: File): Int = {
+    val written = new Properties
+    val in = new FileInputStream(new File(logDir, "meta.properties"))
+    try written.load(in) finally in.close()
+    written.getProperty("broker.id").toInt
   }
 
   private def freePort(): Int = {
@@ -190,11 +199,15 @@ class KafkaServer(
       case (name, kind: Class[_]) => properties.put(name, kind.getName)
       case (name, value) => properties.put(name, value.toString)
     }
-    properties.put("broker.id", config.brokerId.toString)
+    properties.put("broker.id", config.getInt("broker.id").toString)
     properties.put("log.dirs", logDirs.mkString(","))
     // The tests' own default is what Kafka 3.9 tries for 4.0.
     if (config.interBrokerProtocolVersion.isAtLeast(MetadataVersion.IBP_4_0_IV0))
       properties.remove("inter.broker.protocol.version")
+    // Streams has tests whose clock stands in 1970, where their records are. Retention by the clock of this process
+    // would delete them half a minute after the start.
+    if (time.milliseconds < System.currentTimeMillis - TimeUnit.DAYS.toMillis(1))
+      properties.put("log.initial.task.delay.ms", TimeUnit.DAYS.toMillis(1).toString)
     if (isSecured) addOwnListener(properties)
     if (ports.nonEmpty) properties.put("listeners", ports.map { case (name, port) => s"$name://localhost:$port" }.mkString(","))
     askTestsForPrincipals(properties)
