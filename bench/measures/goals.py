@@ -149,7 +149,7 @@ _CAUSES: Final[Sequence[tuple[str, str, str]]] = (
     (
         "plan",
         "error of the predicted time, full push, 20,000 *",
-        "calibration's sink takes small requests slower",
+        "bodies of 1 MB stay in a cache: 0.11 ns a byte, where larger ones take 0.16",
     ),
     ("tls", "Produce of one record*", "same calls of OpenSSL; the broker does more than the limit does"),
     ("spark_small", "*", "a third of the JVM's samples load classes, an eighth analyses plans"),
