@@ -14,7 +14,8 @@ from ctrlchan.calibration.pushes import PUSHES, TimedPush, measure_encoding, mea
 from ctrlchan.calibration.sinks import Sinks
 from ctrlchan.planning.costs import Costs
 from ctrlchan.planning.fit import fit
-from ctrlchan.planning.times import push_time
+from ctrlchan.planning.times import is_cached, push_time
+from ctrlchan.planning.traffic import Traffic
 
 __all__ = ["costs_from", "measure_costs"]
 
@@ -49,14 +50,15 @@ def measure_costs(zookeeper: str | None, progress: Callable[[str], None] = lambd
 
 def costs_from(encode_seconds: float, pushes: Sequence[TimedPush], clusters: Sequence[TimedCluster]) -> Costs:
     """Return the costs that explain these times best."""
-    byte_seconds, request_seconds, push_seconds = fit(
-        [(one.traffic.total.bytes, one.traffic.total.requests, 1) for one in pushes],
+    byte_seconds, cached_byte_seconds, request_seconds, push_seconds = fit(
+        [(*_bytes_of(one.traffic), one.traffic.total.requests, 1) for one in pushes],
         [_rest(one.seconds, one.traffic.total.encoded_partitions * encode_seconds) for one in pushes],
     )
     # ``read_seconds`` and those below are found next; sending does not depend on them.
     sending = Costs(
         encode_seconds=encode_seconds,
-        byte_seconds=max(byte_seconds, _LEAST_BYTE_SECONDS),
+        byte_seconds=max(byte_seconds, cached_byte_seconds, _LEAST_BYTE_SECONDS),
+        cached_byte_seconds=max(cached_byte_seconds, _LEAST_BYTE_SECONDS),
         request_seconds=request_seconds,
         push_seconds=push_seconds,
         read_seconds=min(one.read_seconds for one in clusters),
@@ -106,6 +108,12 @@ def costs_from(encode_seconds: float, pushes: Sequence[TimedPush], clusters: Seq
         controller_bytes=controller_bytes,
         controller_partition_bytes=partition_bytes,
     )
+
+
+def _bytes_of(traffic: Traffic) -> tuple[int, int]:
+    """Return the bytes of bodies that do not stay in a cache of the processor, and of those that do."""
+    size = traffic.total.bytes
+    return (0, size) if is_cached(traffic) else (size, 0)
 
 
 def _rest(whole: float, part: float) -> float:

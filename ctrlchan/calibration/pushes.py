@@ -21,7 +21,7 @@ from ctrlchan.state import Broker, ClusterState, Endpoint
 __all__ = ["PUSHES", "TimedPush", "measure_encoding", "measure_push", "sunk"]
 
 #: (partitions, brokers): large bodies for few brokers, small ones for many, and in between.
-PUSHES: Final = ((200_000, 40), (150_000, 10), (10_000, 100), (1_000, 300), (100, 600))
+PUSHES: Final = ((200_000, 40), (60_000, 60), (10_000, 100), (1_000, 300), (100, 600))
 _ENCODED_PARTITIONS: Final = 100_000
 _WARM_UPS: Final = 2
 _ROUNDS: Final = 9

@@ -16,8 +16,8 @@ class Costs:
     """Seconds and bytes. The time of an event is the sum of its parts.
 
     Of every request: ``encode_seconds`` for each partition of a body, which all brokers share;
-    ``byte_seconds`` for each byte to each broker; ``request_seconds`` for each request to each broker;
-    ``push_seconds`` once.
+    ``byte_seconds`` for each byte to each broker, ``cached_byte_seconds`` instead where the bodies fit into a
+    cache of the processor; ``request_seconds`` for each request to each broker; ``push_seconds`` once.
     Of a failover besides: ``read_seconds`` for each state node in ZooKeeper, ``failover_partition_seconds``
     for each partition, ``failover_broker_seconds`` for each broker, ``failover_seconds`` once.
     Of other events of the controller: ``write_seconds`` for each state node, ``event_seconds`` once.
@@ -27,6 +27,7 @@ class Costs:
 
     encode_seconds: float
     byte_seconds: float
+    cached_byte_seconds: float
     request_seconds: float
     push_seconds: float
     read_seconds: float
@@ -60,7 +61,8 @@ class Costs:
 #: Of an AMD EPYC with two processors, with nodes in memory; rounded.
 DEFAULT_COSTS: Final = Costs(
     encode_seconds=6e-9,
-    byte_seconds=1.1e-10,
+    byte_seconds=1.6e-10,
+    cached_byte_seconds=1.1e-10,
     request_seconds=4e-6,
     push_seconds=4e-4,
     read_seconds=2.4e-6,

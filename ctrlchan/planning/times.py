@@ -16,6 +16,7 @@ __all__ = [
     "Time",
     "event_time",
     "failover_time",
+    "is_cached",
     "network_rate",
     "push_time",
 ]
@@ -24,6 +25,8 @@ __all__ = [
 NETWORK: Final = "network"
 PROCESSOR: Final = "processor"
 CONTROLLER: Final = "controller"
+#: Bodies of so many bytes together, and no more, stay in a cache of the processor while all brokers get them.
+_CACHED_BYTES: Final = 2 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +43,19 @@ def network_rate(gbit: float) -> float:
     return gbit * 1e9 / 8
 
 
+def is_cached(traffic: Traffic) -> bool:
+    """Return whether the bodies fit into a cache of the processor."""
+    return traffic.total.encoded_bytes <= _CACHED_BYTES
+
+
 def push_time(costs: Costs, traffic: Traffic, network: float | None) -> Time:
     """Return the time of requests that are only encoded and sent.
 
     ``network``: bytes a second of the controller's network card; None: brokers on this machine.
     """
     total = traffic.total
-    processor = total.bytes * costs.byte_seconds + total.requests * costs.request_seconds
+    byte_seconds = costs.cached_byte_seconds if is_cached(traffic) else costs.byte_seconds
+    processor = total.bytes * byte_seconds + total.requests * costs.request_seconds
     # Sender processes write while the network takes what was written: the slower one decides.
     wire = 0.0 if network is None else total.bytes / network
     sending = max(processor, wire)

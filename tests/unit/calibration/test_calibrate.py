@@ -66,6 +66,7 @@ def test_costs_are_those_that_explain_the_times() -> None:
     wanted = Costs(
         encode_seconds=5e-9,
         byte_seconds=2e-10,
+        cached_byte_seconds=1e-10,
         request_seconds=3e-6,
         push_seconds=1e-3,
         read_seconds=2e-6,
@@ -84,7 +85,12 @@ def test_costs_are_those_that_explain_the_times() -> None:
 
     timed = [
         TimedPush(one, push_time(wanted, one, None).seconds)
-        for one in (traffic(10, 10**8, 10**5), traffic(600, 10**7, 100), traffic(100, 5 * 10**7, 10**4))
+        for one in (
+            traffic(10, 10**8, 10**5),
+            traffic(40, 4 * 10**8, 2 * 10**5),
+            traffic(600, 10**7, 100),
+            traffic(100, 5 * 10**7, 10**4),
+        )
     ]
     clusters = []
     for partitions, brokers in ((1_000, 6), (50_000, 6), (10_000, 90)):

@@ -21,6 +21,7 @@ from ctrlchan.state import ClusterState
 COSTS = Costs(
     encode_seconds=1e-9,
     byte_seconds=1e-10,
+    cached_byte_seconds=1e-10,
     request_seconds=1e-6,
     push_seconds=1e-3,
     read_seconds=1e-6,
@@ -152,7 +153,7 @@ def test_the_last_topic_is_filled() -> None:
 
 
 def test_costs_of_a_slower_machine_take_longer() -> None:
-    slower = replace(DEFAULT_COSTS, byte_seconds=DEFAULT_COSTS.byte_seconds * 10)
+    slower = replace(DEFAULT_COSTS, cached_byte_seconds=DEFAULT_COSTS.cached_byte_seconds * 10)
     assert (
         plan(costs=slower).event("full push").seconds > plan(costs=DEFAULT_COSTS).event("full push").seconds
     )
