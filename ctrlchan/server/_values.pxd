@@ -1,7 +1,9 @@
 # Python values of the messages that handler threads read and write without kio: over ``_cursor.pxd``. Reads raise ValueError.
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
+from libc.string cimport memcpy
 
 from ctrlchan._c.bytes cimport put_i16, put_i32, put_uvarint, uvarint_size
 from ctrlchan.server._cursor cimport Cursor, read_size, read_string
@@ -96,3 +98,41 @@ cdef inline uint8_t* put_length(uint8_t* p, Py_ssize_t length, bint flexible, in
     else:
         put_i32(p, <int32_t>length)
     return p + fixed
+
+
+cdef inline bytes encoded(text):
+    """Return a string's bytes, None for None. Raises ValueError for one that has no place in a message."""
+    if text is None:
+        return None
+    cdef bytes found = text.encode()
+    if len(found) > LONGEST_STRING:
+        raise ValueError(f"a string of {len(found)} bytes")
+    return found
+
+
+cdef inline Py_ssize_t text_size(bytes text, bint flexible) noexcept:
+    """Return how many bytes a string or null has, with its length."""
+    cdef Py_ssize_t size = -1 if text is None else PyBytes_GET_SIZE(text)
+    return length_size(size, flexible, 2) + max(size, 0)
+
+
+cdef inline uint8_t* put_text(uint8_t* p, bytes text, bint flexible) noexcept:
+    """Write a string or null; return the place behind it."""
+    cdef Py_ssize_t size = -1 if text is None else PyBytes_GET_SIZE(text)
+    p = put_length(p, size, flexible, 2)
+    if size > 0:
+        memcpy(p, PyBytes_AS_STRING(text), size)
+    return p + max(size, 0)
+
+
+cdef inline uint8_t* put_number(uint8_t* p, int32_t value) noexcept nogil:
+    """Write an int32; return the place behind it."""
+    put_i32(p, value)
+    return p + 4
+
+
+cdef inline uint8_t* put_no_tags(uint8_t* p, bint flexible) noexcept nogil:
+    """Write that there are no tagged fields, where there can be any; return the place behind."""
+    if flexible:
+        p[0] = 0
+    return p + flexible

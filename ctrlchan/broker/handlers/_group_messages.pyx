@@ -23,9 +23,8 @@ ignored, as by Kafka.
 Source: the JSON schemas of these names.
 """
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
-from libc.string cimport memcpy
 
 from ctrlchan.broker.coordinator.common.partitions import TopicPartition
 from ctrlchan.broker.coordinator.group.requests import (
@@ -37,16 +36,21 @@ from ctrlchan.broker.coordinator.group.requests import (
     OffsetToCommit,
     TransactionalCommitRequest,
 )
-from ctrlchan._c.bytes cimport put_i16, put_i32
+from ctrlchan._c.bytes cimport put_i16
 from ctrlchan.server._cursor cimport Cursor, read_i16, read_i32, read_i64, skip_tags
 from ctrlchan.server._values cimport (
     check,
     decode,
+    encoded,
     length_size,
     put_length,
+    put_no_tags,
+    put_number,
+    put_text,
     read_count,
     read_nullable_text,
     read_text,
+    text_size,
 )
 
 cdef enum:
@@ -77,13 +81,9 @@ def encode_heartbeat(int version, int error):
     cdef uint8_t body[7]
     cdef uint8_t* p = body
     if version >= 1:
-        put_i32(p, 0)
-        p += 4
+        p = put_number(p, 0)
     put_i16(p, <int16_t>error)
-    p += 2
-    if version >= HEARTBEAT_FLEXIBLE_SINCE:
-        p[0] = 0
-        p += 1
+    p = put_no_tags(p + 2, version >= HEARTBEAT_FLEXIBLE_SINCE)
     return PyBytes_FromStringAndSize(<char*>body, p - body)
 
 
@@ -108,22 +108,20 @@ def encode_partition_errors(bint has_throttle_time, bint flexible, errors):
         if topic in topics:
             rows = topics[topic]
         else:
-            rows = topics[topic] = [topic.encode()]
+            rows = topics[topic] = [encoded(topic)]
         rows.append((partition, error))
     cdef Py_ssize_t size = length_size(len(topics), flexible, 4) + 4 * has_throttle_time + flexible
     for rows in topics.values():
-        size += length_size(PyBytes_GET_SIZE(rows[0]), flexible, 2) + PyBytes_GET_SIZE(rows[0])
+        size += text_size(rows[0], flexible)
         size += length_size(len(rows) - 1, flexible, 4) + (len(rows) - 1) * (6 + flexible) + flexible
     body = PyBytes_FromStringAndSize(NULL, size)
     cdef uint8_t* p = <uint8_t*>PyBytes_AS_STRING(body)
     if has_throttle_time:
-        put_i32(p, 0)
-        p += 4
+        p = put_number(p, 0)
     p = put_length(p, len(topics), flexible, 4)
     for rows in topics.values():
         p = put_topic(p, rows, flexible)
-    if flexible:
-        p[0] = 0
+    put_no_tags(p, flexible)
     return body
 
 
@@ -211,21 +209,12 @@ cdef list read_offsets(Cursor* c, bint has_leader_epoch, bint has_timestamp):
 
 cdef uint8_t* put_topic(uint8_t* p, list rows, bint flexible) except NULL:
     """Write a topic: ``rows`` are its name, then its partitions with their errors; return the place behind it."""
-    cdef Py_ssize_t i, size
-    cdef object name = rows[0]
-    size = PyBytes_GET_SIZE(name)
-    p = put_length(p, size, flexible, 2)
-    memcpy(p, PyBytes_AS_STRING(name), size)
-    p = put_length(p + size, len(rows) - 1, flexible, 4)
+    cdef Py_ssize_t i
+    p = put_text(p, rows[0], flexible)
+    p = put_length(p, len(rows) - 1, flexible, 4)
     for i in range(1, len(rows)):
         partition, error = rows[i]
-        put_i32(p, partition)
-        put_i16(p + 4, error)
-        p += 6
-        if flexible:
-            p[0] = 0
-            p += 1
-    if flexible:
-        p[0] = 0
-        p += 1
-    return p
+        p = put_number(p, partition)
+        put_i16(p, error)
+        p = put_no_tags(p + 2, flexible)
+    return put_no_tags(p, flexible)

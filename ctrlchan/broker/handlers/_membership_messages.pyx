@@ -25,32 +25,36 @@ from libc.stdint cimport int16_t, int64_t, uint8_t
 from libc.string cimport memcpy
 
 from ctrlchan.broker.coordinator.group.requests import JoinRequest, SyncRequest
-from ctrlchan._c.bytes cimport put_i16, put_i32
+from ctrlchan._c.bytes cimport put_i16
 from ctrlchan.server._cursor cimport Cursor, read_bytes, read_i32, skip_tags
 from ctrlchan.server._values cimport (
     check,
     decode,
+    encoded,
     length_size,
     put_length,
+    put_no_tags,
+    put_number,
+    put_text,
     read_count,
     read_nullable_text,
     read_text,
+    text_size,
 )
-
-cdef extern from "Python.h":
-    const char* PyUnicode_AsUTF8AndSize(object text, Py_ssize_t* size) except NULL
 
 cdef enum:
     JOIN_FLEXIBLE_SINCE = 6
     SYNC_FLEXIBLE_SINCE = 4
     # Fields of JoinGroup.
     REBALANCE_TIMEOUT_SINCE = 1
+    JOIN_THROTTLE_TIME_SINCE = 2
     MEMBER_ID_REQUIRED_SINCE = 4
     JOIN_INSTANCE_SINCE = 5
     JOIN_PROTOCOL_TYPE_SINCE = 7
     REASON_SINCE = 8
     SKIP_ASSIGNMENT_SINCE = 9
     # Fields of SyncGroup.
+    SYNC_THROTTLE_TIME_SINCE = 1
     SYNC_INSTANCE_SINCE = 3
     SYNC_PROTOCOL_SINCE = 5
 
@@ -67,15 +71,23 @@ def decode_sync(frame, Py_ssize_t offset, int version):
 
 
 def encode_join(int version, result):
-    """Return the body of a JoinGroupResponse. ``result``: a JoinResult; no protocol is null since version 7."""
+    """Return the body of a JoinGroupResponse. ``result``: a JoinResult; no protocol is null since version 7.
+
+    Raises ValueError for texts that have no place in a message.
+    """
     cdef bint flexible = version >= JOIN_FLEXIBLE_SINCE
+    cdef bint has_throttle_time = version >= JOIN_THROTTLE_TIME_SINCE
     cdef bint has_instance = version >= JOIN_INSTANCE_SINCE
     cdef bint has_type = version >= JOIN_PROTOCOL_TYPE_SINCE
-    cdef tuple members = result.members
-    cdef Py_ssize_t size = 4 * (version >= 2) + 6 + (version >= SKIP_ASSIGNMENT_SINCE) + flexible
-    error, generation_id, skip_assignment = result.error, result.generation_id, result.skip_assignment
-    leader_id, own_id, protocol_type = result.leader_id, result.member_id, result.protocol_type
-    protocol_name = result.protocol_name or (None if has_type else "")
+    cdef bint can_skip = version >= SKIP_ASSIGNMENT_SINCE
+    cdef bytes protocol_type = encoded(result.protocol_type) if has_type else None
+    cdef bytes protocol_name = encoded(result.protocol_name or (None if has_type else ""))
+    cdef bytes leader_id = encoded(result.leader_id), own_id = encoded(result.member_id)
+    cdef list members = [
+        (encoded(one), encoded(instance) if has_instance else None, metadata)
+        for one, instance, metadata in result.members
+    ]
+    cdef Py_ssize_t size = 4 * has_throttle_time + 6 + can_skip + flexible
     if has_type:
         size += text_size(protocol_type, flexible)
     size += text_size(protocol_name, flexible) + text_size(leader_id, flexible) + text_size(own_id, flexible)
@@ -85,16 +97,14 @@ def encode_join(int version, result):
         if has_instance:
             size += text_size(instance_id, flexible)
     body = PyBytes_FromStringAndSize(NULL, size)
-    cdef uint8_t* p = <uint8_t*>PyBytes_AS_STRING(body)
-    p = put_start(p, version >= 2, error)
-    put_i32(p, generation_id)
-    p += 4
+    cdef uint8_t* p = put_start(<uint8_t*>PyBytes_AS_STRING(body), has_throttle_time, result.error)
+    p = put_number(p, result.generation_id)
     if has_type:
         p = put_text(p, protocol_type, flexible)
     p = put_text(p, protocol_name, flexible)
     p = put_text(p, leader_id, flexible)
-    if version >= SKIP_ASSIGNMENT_SINCE:
-        p[0] = bool(skip_assignment)
+    if can_skip:
+        p[0] = bool(result.skip_assignment)
         p += 1
     p = put_text(p, own_id, flexible)
     p = put_length(p, len(members), flexible, 4)
@@ -103,27 +113,34 @@ def encode_join(int version, result):
         if has_instance:
             p = put_text(p, instance_id, flexible)
         p = put_bytes(p, metadata, flexible)
-        p = put_end(p, flexible)
-    put_end(p, flexible)
+        p = put_no_tags(p, flexible)
+    p = put_no_tags(p, flexible)
+    assert p - <uint8_t*>PyBytes_AS_STRING(body) == size
     return body
 
 
 def encode_sync(int version, result):
-    """Return the body of a SyncGroupResponse. ``result``: a SyncResult."""
+    """Return the body of a SyncGroupResponse. ``result``: a SyncResult.
+
+    Raises ValueError for texts that have no place in a message.
+    """
     cdef bint flexible = version >= SYNC_FLEXIBLE_SINCE
+    cdef bint has_throttle_time = version >= SYNC_THROTTLE_TIME_SINCE
     cdef bint has_protocol = version >= SYNC_PROTOCOL_SINCE
-    error, protocol_type, protocol_name, assignment = result
-    cdef Py_ssize_t size = 4 * (version >= 1) + 2 + bytes_size(assignment, flexible) + flexible
+    cdef bytes protocol_type = encoded(result.protocol_type) if has_protocol else None
+    cdef bytes protocol_name = encoded(result.protocol_name) if has_protocol else None
+    assignment = result.assignment
+    cdef Py_ssize_t size = 4 * has_throttle_time + 2 + bytes_size(assignment, flexible) + flexible
     if has_protocol:
         size += text_size(protocol_type, flexible) + text_size(protocol_name, flexible)
     body = PyBytes_FromStringAndSize(NULL, size)
-    cdef uint8_t* p = <uint8_t*>PyBytes_AS_STRING(body)
-    p = put_start(p, version >= 1, error)
+    cdef uint8_t* p = put_start(<uint8_t*>PyBytes_AS_STRING(body), has_throttle_time, result.error)
     if has_protocol:
         p = put_text(p, protocol_type, flexible)
         p = put_text(p, protocol_name, flexible)
     p = put_bytes(p, assignment, flexible)
-    put_end(p, flexible)
+    p = put_no_tags(p, flexible)
+    assert p - <uint8_t*>PyBytes_AS_STRING(body) == size
     return body
 
 
@@ -207,15 +224,6 @@ cdef bytes read_blob(Cursor* c, name):
 # -- responses
 
 
-cdef Py_ssize_t text_size(text, bint flexible) except -1:
-    """Return how many bytes a string or None has, with its length."""
-    cdef Py_ssize_t size = -1
-    if text is None:
-        return length_size(-1, flexible, 2)
-    PyUnicode_AsUTF8AndSize(text, &size)
-    return length_size(size, flexible, 2) + size
-
-
 cdef Py_ssize_t bytes_size(value, bint flexible) except -1:
     """Return how many bytes ``value`` has, with its length. Raises TypeError if it is not bytes."""
     cdef Py_ssize_t size
@@ -224,25 +232,12 @@ cdef Py_ssize_t bytes_size(value, bint flexible) except -1:
     return length_size(size, flexible, 4) + size
 
 
-cdef uint8_t* put_start(uint8_t* p, bint has_throttle_time, int error) noexcept:
+cdef uint8_t* put_start(uint8_t* p, bint has_throttle_time, int error) noexcept nogil:
     """Write a throttle time of 0, where there is one, and the error; return the place behind them."""
     if has_throttle_time:
-        put_i32(p, 0)
-        p += 4
+        p = put_number(p, 0)
     put_i16(p, <int16_t>error)
     return p + 2
-
-
-cdef uint8_t* put_text(uint8_t* p, text, bint flexible) except NULL:
-    """Write a string or None; return the place behind it."""
-    cdef Py_ssize_t size = -1
-    cdef const char* start
-    if text is None:
-        return put_length(p, -1, flexible, 2)
-    start = PyUnicode_AsUTF8AndSize(text, &size)
-    p = put_length(p, size, flexible, 2)
-    memcpy(p, start, size)
-    return p + size
 
 
 cdef uint8_t* put_bytes(uint8_t* p, value, bint flexible) except NULL:
@@ -253,11 +248,3 @@ cdef uint8_t* put_bytes(uint8_t* p, value, bint flexible) except NULL:
     p = put_length(p, size, flexible, 4)
     memcpy(p, start, size)
     return p + size
-
-
-cdef uint8_t* put_end(uint8_t* p, bint flexible) noexcept:
-    """Write that there are no tagged fields, where there can be any; return the place behind."""
-    if flexible:
-        p[0] = 0
-        p += 1
-    return p

@@ -14,22 +14,27 @@ Topics are null for all since version 1. Bytes after a request are ignored, as b
 Source: the JSON schemas of these names.
 """
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 from libc.string cimport memcpy
 
-from ctrlchan._c.bytes cimport put_i16, put_i32, swap_ints
+from ctrlchan._c.bytes cimport put_i16, swap_ints
 from ctrlchan.server._cursor cimport Cursor, skip_tags, take
 from ctrlchan.server._values cimport (
     LONGEST_STRING,
     check,
     decode,
+    encoded,
     length_size,
     put_length,
+    put_no_tags,
+    put_number,
+    put_text,
     read_count,
     read_nullable_count,
     read_nullable_text,
     read_text,
+    text_size,
 )
 
 from typing import NamedTuple
@@ -247,41 +252,6 @@ def encode_metadata(
     p = put_no_tags(p, flexible)
     assert p - <uint8_t*>PyBytes_AS_STRING(body) == size
     return body
-
-
-cdef bytes encoded(text):
-    """Return a string's bytes, None for None. Raises ValueError for one that has no place in a message."""
-    if text is None:
-        return None
-    cdef bytes found = text.encode()
-    if len(found) > LONGEST_STRING:
-        raise ValueError(f"a string of {len(found)} bytes")
-    return found
-
-
-cdef inline Py_ssize_t text_size(bytes text, bint flexible):
-    cdef Py_ssize_t size = -1 if text is None else PyBytes_GET_SIZE(text)
-    return length_size(size, flexible, 2) + max(size, 0)
-
-
-cdef inline uint8_t* put_text(uint8_t* p, bytes text, bint flexible):
-    """Write a string or null; return the place behind it."""
-    cdef Py_ssize_t size = -1 if text is None else PyBytes_GET_SIZE(text)
-    p = put_length(p, size, flexible, 2)
-    if size > 0:
-        memcpy(p, PyBytes_AS_STRING(text), size)
-    return p + max(size, 0)
-
-
-cdef inline uint8_t* put_number(uint8_t* p, int32_t value) noexcept nogil:
-    put_i32(p, value)
-    return p + 4
-
-
-cdef inline uint8_t* put_no_tags(uint8_t* p, bint flexible) noexcept nogil:
-    if flexible:
-        p[0] = 0
-    return p + flexible
 
 
 cdef Py_ssize_t topic_size(TopicRows topics, Py_ssize_t i, PartitionRows rows, int version) noexcept nogil:
