@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -89,13 +90,11 @@ def check_cluster(client: Mapping[str, Any], cluster_id: str) -> None:
 def find_runs(client: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
     """Return each run of which the cluster has something, with the numbers of its topics and groups."""
     admin = admin_client(client)
-    found: dict[str, list[int]] = {}
-    for place, names in enumerate((admin.list_topics(timeout=_SECONDS).topics, _groups(admin))):
-        for name in names:
-            run = _RUN.match(name)
-            if run is not None:
-                found.setdefault(run[1], [0, 0])[place] += 1
-    return {run: (topics, groups) for run, (topics, groups) in sorted(found.items())}
+    topics, groups = (
+        Counter(run[1] for run in map(_RUN.match, names) if run is not None)
+        for names in (admin.list_topics(timeout=_SECONDS).topics, _groups(admin))
+    )
+    return {run: (topics[run], groups[run]) for run in sorted(topics | groups)}
 
 
 def _groups(admin: Any) -> list[str]:

@@ -10,6 +10,7 @@ from ctrlchan.planning.events import Counted
 from ctrlchan.planning.traffic import Traffic
 
 __all__ = [
+    "CACHED_BYTES",
     "CONTROLLER",
     "NETWORK",
     "PROCESSOR",
@@ -26,7 +27,7 @@ NETWORK: Final = "network"
 PROCESSOR: Final = "processor"
 CONTROLLER: Final = "controller"
 #: Bodies of so many bytes together, and no more, stay in a cache of the processor while all brokers get them.
-_CACHED_BYTES: Final = 2 << 20
+CACHED_BYTES: Final = 2 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ def network_rate(gbit: float) -> float:
 
 def is_cached(traffic: Traffic) -> bool:
     """Return whether the bodies fit into a cache of the processor."""
-    return traffic.total.encoded_bytes <= _CACHED_BYTES
+    return traffic.total.encoded_bytes <= CACHED_BYTES
 
 
 def push_time(costs: Costs, traffic: Traffic, network: float | None) -> Time:

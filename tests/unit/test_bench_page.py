@@ -37,7 +37,7 @@ def test_the_committed_page_has_the_committed_results() -> None:
 
 
 def test_each_suite_has_its_charts_and_says_where_it_was_measured() -> None:
-    page = PAGE.read_text()
+    page = page_of(RESULTS)
     plots = script_of(page, "plots")
     assert set(re.findall(r'class="chart" id="([^"]+)"', page)) == set(plots)
     for result in RESULTS:

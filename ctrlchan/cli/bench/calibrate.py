@@ -87,10 +87,12 @@ def _progress() -> Iterator[Callable[[str], None]]:
 
 
 def _show(costs: Costs, calibration: Calibration, path: Path) -> None:
+    from ctrlchan.planning.times import CACHED_BYTES
+
     rows = (
         ("encoding a partition", costs.encode_seconds * 1e9, "ns"),
         ("sending", 1e-9 / costs.byte_seconds, "GB/s"),
-        ("sending bodies up to 2 MiB", 1e-9 / costs.cached_byte_seconds, "GB/s"),
+        (f"sending bodies up to {CACHED_BYTES >> 20} MiB", 1e-9 / costs.cached_byte_seconds, "GB/s"),
         ("a request to a broker", costs.request_seconds * 1e6, "µs"),
         ("a push", costs.push_seconds * 1e3, "ms"),
         ("reading a state node", costs.read_seconds * 1e6, "µs"),

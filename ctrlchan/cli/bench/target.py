@@ -50,6 +50,6 @@ def require_consent(target: Target, options: ClusterOptions, what_to_do: str) ->
             raise ConfigError(f"this is {what}, not {options.cluster_id}: nothing is done")
         return
     if not sys.stdin.isatty():
-        raise ConfigError(f"this is {what}; without a question, give --cluster-id")
+        raise ConfigError(f"this is {what}; to go on without a question, give --cluster-id")
     if not typer.confirm(f"{what_to_do} {what}?", err=True):
         raise typer.Abort
