@@ -31,6 +31,8 @@ class SessionConnection(ConnectionHandler):  # type: ignore[misc]
         self.answered_request_sent = monotonic()
         #: Seconds of the session timeout that the server granted; 0 before the first connection.
         self.granted_timeout = 0.0
+        #: Why the last attempt to connect has failed, with the server's address; "" before.
+        self.connect_failure = ""
         self._sent: Final[deque[tuple[int, float]]] = deque()
 
     def cut(self) -> None:
@@ -39,6 +41,20 @@ class SessionConnection(ConnectionHandler):  # type: ignore[misc]
         if connected is not None:
             with suppress(OSError):
                 connected.shutdown(socket.SHUT_RDWR)
+
+    def _expand_client_hosts(self) -> Any:
+        addresses = super()._expand_client_hosts()
+        if not addresses:
+            self.connect_failure = "no server's name has an address"
+        return addresses
+
+    def _connect(self, host: Any, hostip: Any, port: Any) -> Any:
+        try:
+            return super()._connect(host, hostip, port)
+        except Exception as error:
+            # kazoo tries again, and says why in its log alone.
+            self.connect_failure = f"{host}:{port}: {error or type(error).__name__}"
+            raise
 
     def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
         if not isinstance(request, Connect):

@@ -36,7 +36,7 @@ from tests.kafka.jars import java_command
 from tests.kafka.ports import free_port
 from tests.kafka.processes import Child, Reaper, last_lines
 from tests.kafka.waiting import wait_until
-from tests.kafka.wire import answers_api_versions, answers_ruok
+from tests.kafka.wire import answers_api_versions, serves_zookeeper
 
 START_TIMEOUT = 90.0  # s; three brokers need 2 to 8 on two idle cores
 
@@ -320,9 +320,9 @@ class KafkaRig:
 
         def ready() -> bool:
             zookeeper.check_alive()
-            return answers_ruok(self._zookeeper_port)
+            return serves_zookeeper(self._zookeeper_port, self.folder / "zookeeper" / "data")
 
-        wait_until(ready, timeout=START_TIMEOUT, what="ZooKeeper answers ruok")
+        wait_until(ready, timeout=START_TIMEOUT, what="ZooKeeper serves")
 
     def _spawn_broker(self, place: _BrokerPlace) -> None:
         properties = broker_properties(

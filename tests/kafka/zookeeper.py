@@ -22,7 +22,7 @@ from tests.kafka.jars import KafkaUnavailableError, kafka_jars
 from tests.kafka.ports import free_port
 from tests.kafka.processes import Child, Reaper
 from tests.kafka.waiting import wait_until
-from tests.kafka.wire import answers_ruok
+from tests.kafka.wire import serves_zookeeper
 
 __all__ = ["ZooKeeperServer", "zookeeper_command"]
 
@@ -115,6 +115,10 @@ class ZooKeeperServer:
         return f"{self.host}:{self.port}"
 
     @property
+    def _data(self) -> Path:
+        return self.folder / "data"
+
+    @property
     def pid(self) -> int:
         assert self._child is not None, "the server does not run"
         return self._child.pid
@@ -152,7 +156,7 @@ class ZooKeeperServer:
     def _started(self, reaper: Reaper) -> Child:
         child = Child("ZooKeeper", self.command(), self.folder / "output.log", reaper)
         try:
-            wait_until(lambda: self._answers(child), timeout=START_TIMEOUT, what="ZooKeeper answers ruok")
+            wait_until(lambda: self._answers(child), timeout=START_TIMEOUT, what="ZooKeeper serves")
         except BaseException:
             child.kill()
             raise
@@ -162,7 +166,7 @@ class ZooKeeperServer:
         """Write the configuration, and return the command of the server."""
         configuration = self.folder / "zoo.cfg"
         configuration.write_text(
-            f"dataDir={self.folder / 'data'}\n"
+            f"dataDir={self._data}\n"
             f"clientPort={self.port}\n"
             f"clientPortAddress={self.host}\n"
             f"tickTime={TICK}\n"
@@ -177,7 +181,7 @@ class ZooKeeperServer:
 
     def answers(self) -> bool:
         """Return whether the server serves."""
-        return answers_ruok(self.port, self.host)
+        return serves_zookeeper(self.port, self._data, self.host)
 
     def _answers(self, child: Child) -> bool:
         child.check_alive()

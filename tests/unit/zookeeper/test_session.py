@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import queue
 import signal
+import socket
 import threading
 from pathlib import Path
 from typing import Any
@@ -336,10 +337,26 @@ def test_a_closed_session_refuses_requests(zookeeper: str) -> None:
         one.get("/")
 
 
-def test_no_server(tmp_path: Path) -> None:
-    one = ZooKeeperSession(ZooKeeperSettings(connect="127.0.0.1:1"))
-    with pytest.raises(ZooKeeperError, match=r"zookeeper 127\.0\.0\.1:1: no connection within 0\.3 s"):
+@pytest.mark.parametrize(
+    ("address", "reason"),
+    [
+        ("127.0.0.1:1", r"127\.0\.0\.1:1: socket connection error: Connection refused"),
+        ("nowhere.invalid:1", "no server's name has an address"),
+    ],
+)
+def test_no_server(address: str, reason: str) -> None:
+    one = ZooKeeperSession(ZooKeeperSettings(connect=address))
+    message = rf"^zookeeper {address}: no connection within 0\.3 s \({reason}\)$"
+    with pytest.raises(ZooKeeperError, match=message):
         one.start(0.3)
+
+
+def test_a_server_that_says_nothing() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        one = ZooKeeperSession(ZooKeeperSettings(connect=address, session_timeout=0.4))
+        with pytest.raises(ZooKeeperError, match=rf"\({address}: socket time-out during read\)$"):
+            one.start(1)
 
 
 def test_a_start_that_is_interrupted_before_there_is_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
