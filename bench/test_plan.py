@@ -44,6 +44,7 @@ CLUSTER: Final = Layout(100_000, 30)
 DEATH: Final = "death of a broker"
 _ROUNDS: Final = 20
 _FAILOVERS: Final = 5
+_DEATHS: Final = 5
 _TIMEOUT: Final = 1_200
 _TIME_GOAL: Final = "ours ≤ 25"
 _BYTES_GOAL: Final = "ours = 0"
@@ -82,7 +83,7 @@ def test_plan(benchmark: BenchmarkFixture, sink: Sink, scaled: Callable[[int], i
         costs = measure_costs(run.zookeeper.address)
         with run.ours() as controller:
             turn = benchmark.pedantic(  # type: ignore[no-untyped-call]
-                lambda: run.turn(controller, (DEATH,), scaled(_FAILOVERS))
+                lambda: run.turn(controller, (DEATH,) * scaled(_DEATHS), scaled(_FAILOVERS))
             )
     _compare_events(found, costs, turn.events)
     for partitions, brokers in PUSHES:

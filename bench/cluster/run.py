@@ -104,7 +104,7 @@ class ClusterRun:
                 if name not in _UNRESTORED:
                     handled.restore()
                     measured[FAILOVER].append(handled.failover())
-                measured[name] = [EVENTS[name](handled)]
+                measured.setdefault(name, []).append(EVENTS[name](handled))
         self._pause(candidate)
         self.cluster.restore()
         return Turn(measured, peak)

@@ -227,7 +227,7 @@ class BrokerServer:
             policies = Policies.of(node.configs)
             cleanup.callback(policies.close)
             tokens = self._make_tokens(session, settings, cleanup)
-            logs = self._load_logs(session, settings, log_configs, cleanup)
+            logs = self._load_logs(settings, log_configs, cleanup)
             controller = None
             if session is not None:
                 controller = ControllerClient(node, metadata, config.controller, security, settings.peers)
@@ -382,13 +382,7 @@ class BrokerServer:
             if identity is not None and identity.cluster_id is not None:
                 self.node.cluster_id = identity.cluster_id
 
-    def _load_logs(
-        self,
-        session: ZooKeeperSession | None,
-        settings: BrokerSettings,
-        log_configs: LogConfigs,
-        cleanup: ExitStack,
-    ) -> LogManager:
+    def _load_logs(self, settings: BrokerSettings, log_configs: LogConfigs, cleanup: ExitStack) -> LogManager:
         """Open or recover all logs. Raises LogDirectoryError."""
         node = self.node
         self.state = BrokerState.RECOVERY
@@ -399,7 +393,7 @@ class BrokerServer:
             node.cluster_id,
             settings=settings.logs,
             progress=self._progress,
-            on_offline=partial(self._log_dir_failed, session),
+            on_offline=self._log_dir_failed,
         )
         logs.start(log_configs.of)
         self._logs = logs
@@ -462,6 +456,7 @@ class BrokerServer:
             follower_quota=replication.follower,
             moving=settings.log_dir_moves,
             move_quota=replication.alter_log_dirs,
+            ask_again=self._ask_for_replicas,
         )
         self._manager = manager
         cleanup.callback(manager.stop)
@@ -668,9 +663,7 @@ class BrokerServer:
             self._log.info("still leads %d partitions", len(remaining))
         self._log.warning("stops without a controlled shutdown")
 
-    def _log_dir_failed(
-        self, session: ZooKeeperSession | None, path: Path, partitions: list[tuple[str, int]]
-    ) -> None:
+    def _log_dir_failed(self, path: Path, partitions: list[tuple[str, int]]) -> None:
         """Stop serving the partitions of a log directory. Source: ``ReplicaManager.handleLogDirFailure``."""
         broker_id = self.node.id
         self._log.error("log directory %s is offline", path)
@@ -682,14 +675,26 @@ class BrokerServer:
             threading.Thread(target=self._stop_at_once, name=f"broker-{broker_id}-end").start()
             if self._halt is not None:
                 self._halt()
-        elif session is not None:
-            try:
-                session.create_path(paths.LOG_DIR_EVENT_NOTIFICATIONS)
-                event = nodes.encode_log_dir_event(broker_id)
-                session.multi([Create(paths.log_dir_event_notification(), event, sequential=True)])
-            except ZooKeeperError as error:
-                # The next registration brings a LeaderAndIsr with all partitions.
-                self._log.warning("the controller cannot be notified: %s", error)
+        else:
+            # Where it cannot be asked, the next registration brings a LeaderAndIsr with all partitions.
+            self._ask_for_replicas()
+
+    def _ask_for_replicas(self) -> bool:
+        """Let the controller send LeaderAndIsr for all replicas again: the answer says which are offline.
+
+        Return whether it was asked. Source: ``KafkaZkClient.propagateLogDirEvent``.
+        """
+        session = self.session
+        if session is None:
+            return True
+        try:
+            session.create_path(paths.LOG_DIR_EVENT_NOTIFICATIONS)
+            event = nodes.encode_log_dir_event(self.node.id)
+            session.multi([Create(paths.log_dir_event_notification(), event, sequential=True)])
+        except ZooKeeperError as error:
+            self._log.warning("the controller cannot be notified: %s", error)
+            return False
+        return True
 
     def _stop_at_once(self) -> None:
         """Stop without a controlled shutdown."""

@@ -81,6 +81,8 @@ class ControllerCore:
     policies: Policies = NO_POLICIES
     #: The finalized features as this term has read or written them; None where they are not used.
     features: FeatureNode | None = None
+    #: Brokers with replicas in failed log directories, and some that had any.
+    failed_dirs: set[int] = field(default_factory=set)
     #: Topics of which listeners know.
     seen_topics: set[str] = field(default_factory=set)
     #: Nodes that could not be parsed and why, by the path of their parent.

@@ -39,7 +39,7 @@ def write_zookeeper_configuration(folder: Path, port: int) -> None:
         "tickTime=1000\n"
         "maxClientCnxns=0\n"
         "admin.enableServer=false\n"
-        "4lw.commands.whitelist=ruok\n"
+        "4lw.commands.whitelist=conf\n"
     )
     (folder / "log4j.properties").write_text(_ZOOKEEPER_LOG4J)
 

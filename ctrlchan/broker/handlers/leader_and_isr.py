@@ -32,6 +32,7 @@ from ctrlchan.state.lists import contains, empty_lists, packed_values, take
 
 if TYPE_CHECKING:
     from ctrlchan._codec import Int32, Int64
+    from ctrlchan.broker.replica.replica_manager import Failure
 
 __all__ = ["API"]
 
@@ -211,13 +212,16 @@ class _Transition:
                 self.replicas.topic_ids[self.hosted[row]] = np.frombuffer(topic_id, dtype=np.uint8)
 
     def _store(
-        self, rows: Int64, errors: Int32, become: Callable[[Iterable[Assignment]], dict[int, int]]
+        self, rows: Int64, errors: Int32, become: Callable[[Iterable[Assignment]], dict[int, Failure]]
     ) -> None:
         """Let the ReplicaManager follow; write the errors of partitions whose logs cannot be used."""
-        for index, code in become(self._assignments(rows)).items():
+        for index, failure in become(self._assignments(rows)).items():
             row = rows[index]
-            errors[row] = code
-            self.replicas.offline[self.hosted[row]] = code == ErrorCode.KAFKA_STORAGE_ERROR
+            errors[row] = failure.code
+            if failure.is_offline:
+                self.replicas.offline[self.hosted[row]] = 1
+            elif failure.code == ErrorCode.KAFKA_STORAGE_ERROR:
+                self.replicas.refuse(self.hosted[row])
 
     def _assignments(self, rows: Int64) -> Iterator[Assignment]:
         partitions, hosted = self.partitions, self.hosted[rows]

@@ -152,6 +152,11 @@ class HostedReplicas:
         without = ~self.topic_ids[rows].any(axis=1)
         self.topic_ids[rows[without]] = topic_ids[without]
 
+    def refuse(self, row: int) -> None:
+        """Forget the role and the log of a partition: the same leader epoch may come again."""
+        self.assign(np.array([row]), {"leader_epoch": np.int32(NO_EPOCH)}, {})
+        self.has_log[row] = 0
+
     def remove(self, rows: Int64) -> None:
         """Remove these partitions and their logs."""
         if not len(rows):

@@ -14,24 +14,26 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import Final, Protocol, TypeAlias
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from ctrlchan.broker.config.log_config import LogConfig
 from ctrlchan.broker.config.parts import FetcherSettings, LogDirMoveSettings
 from ctrlchan.broker.log import checkpoints, names
 from ctrlchan.broker.log._log import Log
 from ctrlchan.broker.log.manager import LogManager
+from ctrlchan.broker.log.spare_descriptors import TooFewDescriptorsError
 from ctrlchan.broker.metadata.hosted_replicas import Assignment, HostedReplicas
 from ctrlchan.broker.quota._replication_quota import ReplicationQuota
 from ctrlchan.broker.replica._partitions import Partition, PartitionTable
 from ctrlchan.broker.replica.fetcher import FetcherFigures, ReplicaFetchers
 from ctrlchan.broker.replica.log_dir_moves import LogDirMoves
+from ctrlchan.broker.replica.refused_replicas import RefusedReplicas
 from ctrlchan.errors import ErrorCode, KafkaError, LogDirectoryError
 from ctrlchan.log_context import ContextLogger
 from ctrlchan.peers.connection import Address
 from ctrlchan.peers.security import PeerSecurity
 
-__all__ = ["LeadershipListener", "ReplicaManager"]
+__all__ = ["Failure", "LeadershipListener", "ReplicaManager"]
 
 _LOG: Final = logging.getLogger("ctrlchan.broker")
 
@@ -42,6 +44,13 @@ _OPENING_THREADS: Final = 8
 _LONGEST_NAME: Final = 255
 
 _Become: TypeAlias = Callable[[Assignment, Partition, Log], None]
+
+
+class Failure(NamedTuple):
+    """Why a replica has no log. ``is_offline``: it has none until this broker starts again."""
+
+    code: int
+    is_offline: bool
 
 
 class LeadershipListener(Protocol):
@@ -61,7 +70,7 @@ class ReplicaManager:
     settings of a topic's logs; True: the topic may be new. Methods that open or delete logs are called with
     the lock held. ``listeners``: by topic, who hears of its leaders. ``find_address``: returns where a broker
     listens, None while that is not known; it is called without a lock. ``max_lag_ms``:
-    ``replica.lag.time.max.ms``.
+    ``replica.lag.time.max.ms``. ``ask_again``: see ``RefusedReplicas``.
     """
 
     def __init__(
@@ -80,6 +89,7 @@ class ReplicaManager:
         follower_quota: ReplicationQuota | None = None,
         moving: LogDirMoveSettings | None = None,
         move_quota: ReplicationQuota | None = None,
+        ask_again: Callable[[], bool] = lambda: True,
     ) -> None:
         self.table = table
         self._log = ContextLogger(_LOG, f"[ReplicaManager broker={table.broker_id}] ")
@@ -94,6 +104,7 @@ class ReplicaManager:
         )
         directories = len(logs.online_dirs) + len(logs.offline_dirs)
         self.moves = LogDirMoves(logs, directories, moving, move_quota)
+        self._refused = RefusedReplicas(ask_again)
         self._stopped = threading.Event()
         self._isr_thread = threading.Thread(target=self._shrink_isrs, name="isr-expiration", daemon=True)
 
@@ -103,15 +114,15 @@ class ReplicaManager:
         """Return the topic id of a log that is on disk."""
         return self._logs.topic_id(topic, partition)
 
-    def make_leaders(self, assignments: Iterable[Assignment]) -> dict[int, int]:
-        """Lead these partitions. Return the error of each that has no log, by its place."""
+    def make_leaders(self, assignments: Iterable[Assignment]) -> dict[int, Failure]:
+        """Lead these partitions. Return why those that have no log have none, by their places."""
         return self._apply(assignments, self._make_leader)
 
-    def make_followers(self, assignments: Iterable[Assignment]) -> dict[int, int]:
+    def make_followers(self, assignments: Iterable[Assignment]) -> dict[int, Failure]:
         """Follow other brokers. Return as ``make_leaders``."""
         return self._apply(assignments, self._make_follower)
 
-    def open_logs(self, assignments: Iterable[Assignment]) -> dict[int, int]:
+    def open_logs(self, assignments: Iterable[Assignment]) -> dict[int, Failure]:
         """Make the logs of replicas whose leader is not live. Return as ``make_leaders``."""
         return self._apply(assignments, lambda _one, _partition, _log: None)
 
@@ -219,7 +230,7 @@ class ReplicaManager:
                 except KeyError:
                     continue  # a log without a replica: no controller has named it
 
-    def _apply(self, assignments: Iterable[Assignment], become: _Become) -> dict[int, int]:
+    def _apply(self, assignments: Iterable[Assignment], become: _Become) -> dict[int, Failure]:
         rows = list(assignments)
         configs: dict[str, LogConfig] = {}
         for one in rows:
@@ -227,26 +238,32 @@ class ReplicaManager:
                 configs[one.topic] = self._topic_config(one.topic, one.is_new)
         apply = partial(self._apply_one, become, configs)
         if len(rows) < _MANY:
-            return _errors(map(apply, rows))
+            return _failures(map(apply, rows))
         # A new log waits for the disk four times, and the disk serves several waits at once.
         with ThreadPoolExecutor(_OPENING_THREADS, "log-opening") as pool:
-            return _errors(pool.map(apply, rows))
+            return _failures(pool.map(apply, rows))
 
-    def _apply_one(self, become: _Become, configs: Mapping[str, LogConfig], one: Assignment) -> int:
-        """Open the log of one partition and give it its role; return an error code."""
+    def _apply_one(
+        self, become: _Become, configs: Mapping[str, LogConfig], one: Assignment
+    ) -> Failure | None:
+        """Open the log of one partition and give it its role."""
         partition = self.table.open(one.topic, one.partition, one.topic_id)
         try:
             log = self._logs.open_log(
                 one.topic, one.partition, one.topic_id, configs[one.topic], is_new=one.is_new
             )
             become(one, partition, log)
+        except TooFewDescriptorsError as error:
+            self._log.error("%s-%d is refused: %s", one.topic, one.partition, error)
+            self._refused.note()
+            return Failure(error.code, is_offline=False)
         except (KafkaError, OSError) as error:
             code = error.code if isinstance(error, KafkaError) else int(ErrorCode.KAFKA_STORAGE_ERROR)
             self._log.error("%s-%d has no log: %s", one.topic, one.partition, error)
             if code == ErrorCode.KAFKA_STORAGE_ERROR:
                 partition.set_offline()
-            return code
-        return 0
+            return Failure(code, is_offline=code == ErrorCode.KAFKA_STORAGE_ERROR)
+        return None
 
     def _make_leader(self, one: Assignment, partition: Partition, log: Log) -> None:
         self._fetchers.unfollow(one.topic, one.partition)
@@ -275,6 +292,7 @@ class ReplicaManager:
     def stop(self) -> None:
         """End the threads. The owner of the table closes it afterwards."""
         self._stopped.set()
+        self._refused.stop()
         self.moves.stop()
         self._fetchers.stop()
         if self._isr_thread.ident is not None:
@@ -291,6 +309,6 @@ class ReplicaManager:
                 self._log.exception("ISRs cannot shrink")
 
 
-def _errors(codes: Iterable[int]) -> dict[int, int]:
-    """Return the codes that are errors, by place."""
-    return {place: code for place, code in enumerate(codes) if code}
+def _failures(results: Iterable[Failure | None]) -> dict[int, Failure]:
+    """Return the results that are failures, by place."""
+    return {place: failure for place, failure in enumerate(results) if failure is not None}

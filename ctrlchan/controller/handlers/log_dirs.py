@@ -44,36 +44,53 @@ def process_notifications(core: ControllerCore) -> None:
 
 
 def process_leader_and_isr_response(
-    core: ControllerCore, broker_id: int, response: ControlResponse | None
+    core: ControllerCore, broker_id: int, response: ControlResponse | None, count: int
 ) -> None:
     """Take over which replicas of the broker are in failed directories; newly failed ones go offline.
 
-    ``response``: None when all partitions were acknowledged. Error 56 adds a replica to the failed ones, 0
-    removes it, and other errors say nothing. An unchanged set changes no row.
+    ``response``: None when all ``count`` partitions were acknowledged. Error 56 adds a replica to the failed
+    ones, 0 removes it, and other errors say nothing. An unchanged set changes no row. Different on purpose:
+    partitions without a leader get one as soon as a replica is back. A broker of Kafka starts again for that.
     """
-    state, context = core.state, core.context
-    if broker_id not in state.online_broker_ids:
+    if broker_id not in core.state.online_broker_ids:
         return
-    if response is None or response.error_code != ErrorCode.NONE:
+    if response is None:
+        if broker_id not in core.failed_dirs:
+            return
+        # Which partitions is not kept; a request with so many has named all.
+        acknowledges_all = count >= len(core.context.rows_with_replica_on([broker_id]))
+        before = failed_rows(core.state, broker_id)
+        after = before[:0] if acknowledges_all else before
+    elif response.error_code != ErrorCode.NONE:
         return
-    before = failed_rows(state, broker_id)
-    codes = response.partition_error
-    failed = codes == ErrorCode.KAFKA_STORAGE_ERROR
-    if not len(before) and not failed.any():
+    else:
+        codes = response.partition_error
+        failed = codes == ErrorCode.KAFKA_STORAGE_ERROR
+        before = failed_rows(core.state, broker_id)
+        if not len(before) and not failed.any():
+            return
+        rows = _rows_of(core.context, response)
+        after = np.union1d(
+            np.setdiff1d(before, rows[(codes == ErrorCode.NONE) & (rows >= 0)]), rows[failed & (rows >= 0)]
+        )
+        after = np.intersect1d(after, core.context.rows_with_replica_on([broker_id]))
+    _take(core, broker_id, before, after)
+
+
+def _take(core: ControllerCore, broker_id: int, before: Int64, after: Int64) -> None:
+    """Act on other rows whose replica on this broker is in a failed directory."""
+    new, back = np.setdiff1d(after, before), np.setdiff1d(before, after)
+    if not len(new) and not len(back):
         return
-    rows = _rows_of(context, response)
-    after = np.union1d(
-        np.setdiff1d(before, rows[(codes == ErrorCode.NONE) & (rows >= 0)]), rows[failed & (rows >= 0)]
-    )
-    after = np.intersect1d(after, context.rows_with_replica_on([broker_id]))
-    new = np.setdiff1d(after, before)
-    if not len(new) and len(after) == len(before):
-        return
-    state.set_offline_dirs(broker_id, after)
+    core.state.set_offline_dirs(broker_id, after)
+    core.failed_dirs.add(broker_id)
     if len(new):
         core.log.warning("%d replicas on broker %d are in failed log directories", len(new), broker_id)
         core.state_changes.replicas_offline(new, broker_id)
         on_replicas_become_offline(core, new, np.full(len(new), broker_id, np.int32))
+    if len(back):
+        core.log.info("%d replicas on broker %d are in failed log directories no more", len(back), broker_id)
+        core.partition_states.trigger_online(back)
 
 
 def _rows_of(context: ControllerContext, response: ControlResponse) -> Int64:

@@ -43,11 +43,11 @@ class OutcomeHandlers:
         if core is None or not core.active:
             return
         if outcome.kind in (OutcomeKind.ACKNOWLEDGED, OutcomeKind.PARTITION_ERRORS):
-            broker_id, response = outcome.broker_id, outcome.response
+            broker_id, response, count = outcome.broker_id, outcome.response, outcome.rows
             core.enqueue(
                 ControllerState.LEADER_AND_ISR_RESPONSE_RECEIVED,
                 "LeaderAndIsrResponseReceived",
-                lambda core: process_leader_and_isr_response(core, broker_id, response),
+                lambda core: process_leader_and_isr_response(core, broker_id, response, count),
             )
         else:
             self._failed(core, outcome, "LeaderAndIsr")
