@@ -205,9 +205,9 @@ class ZooKeeperSession:
 
     @property
     def session_id(self) -> int:
-        """The id of the session, 0 while there is none."""
-        client_id = self._client.client_id
-        return 0 if client_id is None or client_id[0] is None else int(client_id[0])
+        """The id of the session, also while its connection is lost; 0 while there is no session."""
+        # kazoo's client_id is None without a connection, and who asks compares owners of nodes.
+        return int(self._client._session_id or 0)
 
     @property
     def session_timeout(self) -> float:
