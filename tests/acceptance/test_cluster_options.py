@@ -24,16 +24,9 @@ from ctrlchan.cli.cluster_options import Topic, read_advertised, read_settings, 
 from ctrlchan.cli.local_cluster import ClusterOptions, start_cluster
 from ctrlchan.controller.status.metrics import ControllerMetrics
 from ctrlchan.controller.status.recent import RecentNotifications
-from ctrlchan.launch.listeners import are_free
 from tests.acceptance.test_cluster_command import COMMAND, all_ended, running
+from tests.kafka.ports import free_ports
 from tests.kafka.waiting import wait_until
-
-
-def free_ports(count: int) -> int:
-    """Return the first of so many free ports in a row."""
-    return next(
-        first for first in range(40_000, 60_000, count) if are_free("127.0.0.1", range(first, first + count))
-    )
 
 
 def topics_of(bootstrap_servers: str) -> dict[str, int]:

@@ -13,9 +13,9 @@ from typing import Any
 import psutil
 import pytest
 
-from ctrlchan.launch.listeners import are_free
 from tests.acceptance.test_cluster_command import assert_leaders_moved
 from tests.documented import ROOT, Reader, Shown, shown_by
+from tests.kafka.ports import free_ports
 from tests.kafka.processes import Reaper
 
 FOLDER = ROOT / "docs" / "quickstart"
@@ -65,11 +65,6 @@ def succeed(reader: Reader, shown: Shown) -> str:
     assert ran.returncode == 0, (shown.words, ran.stdout, ran.stderr)
     assert "does not provide the extra" not in ran.stderr
     return ran.stdout + ran.stderr
-
-
-def free_ports(count: int) -> int:
-    """Return the first of so many free ports in a row."""
-    return next(one for one in range(20_000, 40_000, count) if are_free("0.0.0.0", range(one, one + count)))
 
 
 def test_tests(reader: Reader) -> None:
