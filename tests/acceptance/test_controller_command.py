@@ -222,12 +222,12 @@ def _status(*arguments: str) -> subprocess.CompletedProcess[str]:
     ],
 )
 def test_wrong_usage_is_one_line(
-    capfd: pytest.CaptureFixture[str], arguments: list[str], message: str
+    capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
 ) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["controller", *arguments])
     assert ended.value.code in (1, 2)
-    (line,) = capfd.readouterr().err.splitlines()
+    (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("error: ")
     assert message in line
 
