@@ -21,6 +21,16 @@ _SECONDS: Final = 30.0
 _PAUSE: Final = 0.05
 #: Topics that are deleted by one request.
 _AT_ONCE: Final = 500
+#: Errors of a partition whose leader has moved since the client asked, which asks once then.
+_LEADER_MOVES: Final = frozenset(
+    {
+        "FENCED_LEADER_EPOCH",
+        "LEADER_NOT_AVAILABLE",
+        "NOT_LEADER_FOR_PARTITION",
+        "OFFSET_NOT_AVAILABLE",
+        "UNKNOWN_LEADER_EPOCH",
+    }
+)
 #: Settings of producers and consumers, which a client for administration warns of.
 _NOT_OF_ADMINS: Final = frozenset(
     {
@@ -154,17 +164,35 @@ class OwnNames:
         return sorted(name for name in _groups(self._admin) if self._is_own(name))
 
     def offsets(self, name: str) -> tuple[int, int]:
-        """Return the records of a topic: the sums of its partitions' first and last offsets."""
-        from confluent_kafka import TopicPartition
+        """Return the records of a topic: the sums of its partitions' first and last offsets.
+
+        Waits while leaders move. Raises CtrlchanError for any other error.
+        """
+        from confluent_kafka import KafkaException
         from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
-        numbers = self._admin.list_topics(name, timeout=_SECONDS).topics[name].partitions
-        sums = []
         specs: Any = OffsetSpec
-        for spec in (specs.earliest(), specs.latest()):
-            asked = self._admin.list_offsets({TopicPartition(name, number): spec for number in numbers})
-            sums.append(sum(future.result(_SECONDS).offset for future in asked.values()))
+        sums: list[int] = []
+
+        def are_known() -> bool:
+            try:
+                sums[:] = [self._sum_of_offsets(name, spec) for spec in (specs.earliest(), specs.latest())]
+            except KafkaException as problem:
+                if problem.args[0].name() not in _LEADER_MOVES:
+                    raise CtrlchanError(f"topic {name}: {problem.args[0].str()}") from None
+                return False
+            return True
+
+        self._wait(are_known, f"topic {name} has leaders that do not answer")
         return sums[0], sums[1]
+
+    def _sum_of_offsets(self, name: str, spec: Any) -> int:
+        """Return the sum of an offset of each partition. Raises KafkaException."""
+        from confluent_kafka import TopicPartition
+
+        numbers = self._admin.list_topics(name, timeout=_SECONDS).topics[name].partitions
+        asked = self._admin.list_offsets({TopicPartition(name, number): spec for number in numbers})
+        return sum(future.result(_SECONDS).offset for future in asked.values())
 
     def delete(self, groups: Sequence[str] = ()) -> None:
         """Delete what this run has made, and wait until clients see it no more."""

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from ctrlchan import EmbeddedCluster
 from ctrlchan.cli import main
@@ -152,3 +153,25 @@ def test_a_secured_cluster_is_loaded_with_the_users_settings(
             written = result.read_text()
             assert json.loads(written)["operations"][operation]["items"] == 24
             assert "secret" not in printed.out + printed.err + written
+
+
+def test_offsets_are_asked_for_again_while_leaders_move(
+    cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = OwnNames({"bootstrap.servers": cluster.bootstrap_servers}, new_run())
+    topic = f"{own.run}-records"
+    own.create_topic(topic, 2, 1)
+    ask, codes = own._sum_of_offsets, [KafkaError.FENCED_LEADER_EPOCH, KafkaError.NOT_LEADER_FOR_PARTITION]
+
+    def fails_first(name: str, spec: Any) -> int:
+        if codes:
+            raise KafkaException(KafkaError(codes.pop()))
+        return ask(name, spec)
+
+    monkeypatch.setattr(own, "_sum_of_offsets", fails_first)
+    assert own.offsets(topic) == (0, 0)
+    assert codes == []
+    codes.append(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    with pytest.raises(CtrlchanError, match=rf"topic {topic}: Broker: Topic authorization failed"):
+        own.offsets(topic)
+    own.delete()
