@@ -119,6 +119,14 @@ _QUESTIONS: Final[Sequence[tuple[str, str, str]]] = (
     ("The same on 300 brokers", "controller", "failover, 100,000 → 300"),
     ("Death of a broker", "controller", "death of a broker, 100,000 → 30"),
     ("Memory of the controller", "controller", "memory, 100,000 → 30"),
+    ("Failover of a million on 102 brokers", "scale", "Failover, 102 brokers, 1,000,000 partitions"),
+    ("Push of a million to 1,000 brokers", "scale", "Push of 1,000,000 partitions, 1,000 brokers"),
+    (
+        "10,000 connections that produce",
+        "scale",
+        "Connections that send a Produce every 10 s, 10,000 connections",
+    ),
+    ("Their memory", "scale", "Connections: memory of the broker, 10,000 connections"),
     (
         "Encoding, a partition",
         "codec",

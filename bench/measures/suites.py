@@ -330,6 +330,13 @@ SUITES: Final[Mapping[str, Suite]] = {
         note="controller",
         read=_controller,
     ),
+    "scale": Suite(
+        title="Scale",
+        question="What does one more broker, partition, connection, group, member or producer cost?",
+        about="Sizes grow until a side gives up. Processor time and memory: of the process that serves.",
+        note="scale",
+        read=_general,
+    ),
     "codec": Suite(
         title="Codec beside memcpy",
         question="How far are encoding and decoding from copying the bytes?",

@@ -27,7 +27,7 @@ __all__ = ["FAILOVERS", "TimedCluster", "TimedEvent", "measure_cluster"]
 #: (partitions, brokers) of the measured clusters.
 FAILOVERS: Final = ((1_000, 6), (50_000, 6), (10_000, 90))
 #: Besides the first one, in which memory is measured.
-_FAILOVERS: Final = 5
+_FAILOVERS: Final = 11
 #: Brokers that die, one after the other.
 _DEATHS: Final = 2
 #: An event is over when no broker has been sent anything for so long after its last request,

@@ -21,10 +21,10 @@ from ctrlchan.state import Broker, ClusterState, Endpoint
 __all__ = ["PUSHES", "TimedPush", "measure_encoding", "measure_push", "sunk"]
 
 #: (partitions, brokers): large bodies for few brokers, small ones for many, and in between.
-PUSHES: Final = ((200_000, 40), (60_000, 60), (10_000, 100), (1_000, 300), (100, 600))
+PUSHES: Final = ((200_000, 40), (60_000, 60), (16_000, 150), (10_000, 100), (1_000, 300), (100, 600))
 _ENCODED_PARTITIONS: Final = 100_000
 _WARM_UPS: Final = 2
-_ROUNDS: Final = 9
+_ROUNDS: Final = 21
 _TIMEOUT: Final = 60.0
 #: UpdateMetadata of the newest inter-broker protocol.
 _VERSION: Final = 8
