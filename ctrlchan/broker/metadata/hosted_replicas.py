@@ -156,6 +156,7 @@ class HostedReplicas:
         """Forget the role and the log of a partition: the same leader epoch may come again."""
         self.assign(np.array([row]), {"leader_epoch": np.int32(NO_EPOCH)}, {})
         self.has_log[row] = 0
+        self.topic_ids[row] = 0
 
     def remove(self, rows: Int64) -> None:
         """Remove these partitions and their logs."""

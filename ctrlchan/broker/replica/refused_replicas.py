@@ -12,6 +12,8 @@ __all__ = ["RefusedReplicas"]
 
 #: Between two looks at the descriptors.
 _PAUSE_SECONDS: Final = 1.0
+#: For the end of the thread. One that waits for ZooKeeper ends when the session is closed.
+_STOP_SECONDS: Final = 2.0
 
 
 class RefusedReplicas:
@@ -43,7 +45,7 @@ class RefusedReplicas:
         with self._lock:
             thread = self._thread
         if thread is not None:
-            thread.join()
+            thread.join(_STOP_SECONDS)
 
     def _run(self) -> None:
         while not self._stopped.wait(_PAUSE_SECONDS):

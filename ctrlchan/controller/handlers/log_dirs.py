@@ -91,6 +91,9 @@ def _take(core: ControllerCore, broker_id: int, before: Int64, after: Int64) -> 
     if len(back):
         core.log.info("%d replicas on broker %d are in failed log directories no more", len(back), broker_id)
         core.partition_states.trigger_online(back)
+        # Leaders that were elected since the broker was asked are not known there.
+        brokers = np.full(len(back), broker_id, np.int32)
+        core.replica_states.handle_state_changes(back, brokers, ReplicaState.ONLINE)
 
 
 def _rows_of(context: ControllerContext, response: ControlResponse) -> Int64:
