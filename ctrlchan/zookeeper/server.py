@@ -23,7 +23,7 @@ from ctrlchan.interpreter import child_command
 from ctrlchan.java import find_java
 from ctrlchan.zookeeper.server_jars import server_jars
 
-__all__ = ["ZooKeeperServer"]
+__all__ = ["ZooKeeperServer", "serves_data"]
 
 _HOST: Final = "127.0.0.1"
 _MAIN_CLASS: Final = "org.apache.zookeeper.server.ZooKeeperServerMain"
@@ -98,6 +98,10 @@ class ZooKeeperServer(Closing):
         shutil.rmtree(self._folder, ignore_errors=True)
 
     @property
+    def _data(self) -> Path:
+        return self._folder / "data"
+
+    @property
     def _log_file(self) -> Path:
         return self._folder / "server.log"
 
@@ -107,7 +111,7 @@ class ZooKeeperServer(Closing):
         log4j, configuration = self._folder / "log4j.properties", self._folder / "zoo.cfg"
         log4j.write_text(_LOG4J)
         configuration.write_text(
-            f"dataDir={self._folder / 'data'}\n"
+            f"dataDir={self._data}\n"
             f"clientPort={self.port}\n"
             f"clientPortAddress={_HOST}\n"
             f"tickTime={round(self._tick_time * 1000)}\n"
@@ -142,7 +146,7 @@ class ZooKeeperServer(Closing):
     def _is_serving_by(self, deadline: float, seconds: float) -> bool:
         """Wait until the server serves. Return False when its port is taken. Raises ZooKeeperError."""
         assert self._process is not None
-        while not self._serves():
+        while not serves_data(_HOST, self.port, self._data):
             ended = self._process.poll() is not None
             # Another program may listen on the port and answer nothing.
             if ended and "BindException" in self.log():
@@ -153,18 +157,6 @@ class ZooKeeperServer(Closing):
                 raise ZooKeeperError(f"the ZooKeeper server {reason}: {lines or 'its log is empty'}")
             time.sleep(_PAUSE_SECONDS)
         return True
-
-    def _serves(self) -> bool:
-        """Return whether this server serves. No other server answers ``conf`` with this folder."""
-        try:
-            with socket.create_connection((_HOST, self.port), timeout=_CONNECT_SECONDS) as connection:
-                connection.sendall(b"conf")
-                answer = b""
-                while part := connection.recv(4096):
-                    answer += part
-        except OSError:
-            return False
-        return f"dataDir={self._folder}".encode() in answer
 
     def _end_process(self) -> None:
         process = self._process
@@ -181,6 +173,22 @@ class ZooKeeperServer(Closing):
             process.kill()
             process.wait()
         process.stdout.close()
+
+
+def serves_data(host: str, port: int, data: Path, timeout: float = _CONNECT_SECONDS) -> bool:
+    """Return whether the server with this data directory serves there; another may have taken the port.
+
+    ``timeout``: seconds for the connection and for each part of the answer.
+    """
+    try:
+        with socket.create_connection((host, port), timeout=timeout) as connection:
+            connection.sendall(b"conf")
+            answer = b""
+            while part := connection.recv(4096):
+                answer += part
+    except OSError:
+        return False
+    return f"dataDir={data}{os.sep}".encode() in answer
 
 
 def _free_port() -> int:

@@ -185,19 +185,19 @@ def test_a_zookeeper_that_is_there_is_used(zookeeper: str, client: KazooClient) 
     ],
 )
 def test_wrong_usage_is_one_line(
-    capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+    capfd: pytest.CaptureFixture[str], arguments: list[str], message: str
 ) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["cluster", *arguments])
     assert ended.value.code in (1, 2)
     # Lines with a % are librdkafka's: clients of other tests may miss their brokers.
-    (line,) = [one for one in capsys.readouterr().err.splitlines() if not one.startswith("%")]
+    (line,) = [one for one in capfd.readouterr().err.splitlines() if not one.startswith("%")]
     assert line.startswith("error: ")
     assert message in line
 
 
 def test_without_java_the_error_says_what_to_install(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
@@ -206,5 +206,5 @@ def test_without_java_the_error_says_what_to_install(
     with pytest.raises(SystemExit) as ended:
         main(["cluster", "--real-zookeeper"])
     assert ended.value.code == 1
-    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
+    (line,) = [line for line in capfd.readouterr().err.splitlines() if line.startswith("error: ")]
     assert "pip install 'ctrlchan[spark]'" in line

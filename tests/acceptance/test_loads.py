@@ -17,7 +17,7 @@ Bench = Callable[..., Any]
 
 
 @pytest.fixture
-def bench(either: EitherCluster, capsys: pytest.CaptureFixture[str]) -> Bench:
+def bench(either: EitherCluster, capfd: pytest.CaptureFixture[str]) -> Bench:
     """Run the command for two seconds without a warm-up; return its summary."""
 
     def run(kind: str, *words: object) -> Any:
@@ -26,7 +26,7 @@ def bench(either: EitherCluster, capsys: pytest.CaptureFixture[str]) -> Bench:
         arguments = ["bench", kind, *where, "--warmup", 0, "--seconds", 2, "--json", "-", *words]
         with pytest.raises(SystemExit) as end:
             main(list(map(str, arguments)))
-        printed = capsys.readouterr()
+        printed = capfd.readouterr()
         assert end.value.code == 0, printed.err
         return json.loads(printed.out)
 

@@ -25,6 +25,7 @@ from urllib.parse import urlsplit
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
+from ctrlchan.zookeeper.server import serves_data
 from tests.kafka import class_archive
 from tests.kafka.configuration import (
     SESSION_TIMEOUT,
@@ -36,7 +37,7 @@ from tests.kafka.jars import java_command
 from tests.kafka.ports import free_port
 from tests.kafka.processes import Child, Reaper, last_lines
 from tests.kafka.waiting import wait_until
-from tests.kafka.wire import answers_api_versions, serves_zookeeper
+from tests.kafka.wire import answers_api_versions
 
 START_TIMEOUT = 90.0  # s; three brokers need 2 to 8 on two idle cores
 
@@ -320,7 +321,8 @@ class KafkaRig:
 
         def ready() -> bool:
             zookeeper.check_alive()
-            return serves_zookeeper(self._zookeeper_port, self.folder / "zookeeper" / "data")
+            data = self.folder / "zookeeper" / "data"
+            return serves_data("127.0.0.1", self._zookeeper_port, data, timeout=5.0)
 
         wait_until(ready, timeout=START_TIMEOUT, what="ZooKeeper serves")
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import struct
-from pathlib import Path
 
 # ApiVersions v0 (key 18), correlation id 1, no client id: every broker answers it.
 _API_VERSIONS = struct.pack(">hhih", 18, 0, 1, -1)
@@ -44,19 +42,6 @@ def answers_api_versions(host: str, port: int) -> bool:
     except OSError:
         return False
     return len(response) > 6 and response[:6] == struct.pack(">ih", 1, 0)
-
-
-def serves_zookeeper(port: int, data: Path, host: str = "127.0.0.1") -> bool:
-    """Whether the ZooKeeper server with this data serves at this port; another test's may have taken it."""
-    answer = bytearray()
-    try:
-        with socket.create_connection((host, port), timeout=5.0) as connection:
-            connection.sendall(b"conf")
-            while part := connection.recv(4096):
-                answer += part
-    except OSError:
-        return False
-    return f"dataDir={data}{os.sep}".encode() in answer
 
 
 def _receive(connection: socket.socket, size: int) -> bytes:

@@ -18,11 +18,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
+from ctrlchan.zookeeper.server import serves_data
 from tests.kafka.jars import KafkaUnavailableError, kafka_jars
 from tests.kafka.ports import free_port
 from tests.kafka.processes import Child, Reaper
 from tests.kafka.waiting import wait_until
-from tests.kafka.wire import serves_zookeeper
 
 __all__ = ["ZooKeeperServer", "zookeeper_command"]
 
@@ -181,7 +181,7 @@ class ZooKeeperServer:
 
     def answers(self) -> bool:
         """Return whether the server serves."""
-        return serves_zookeeper(self.port, self._data, self.host)
+        return serves_data(self.host, self.port, self._data, timeout=5.0)
 
     def _answers(self, child: Child) -> bool:
         child.check_alive()

@@ -36,11 +36,11 @@ def shell(command: str, *arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(words, capture_output=True, text=True, errors="replace", timeout=60)
 
 
-def failure(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str]:
+def failure(capfd: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str]:
     """(exit status, the one error line) of a command that runs in this process."""
     with pytest.raises(SystemExit) as ended:
         main([str(one) for one in arguments])
-    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
+    lines = [line for line in capfd.readouterr().err.splitlines() if line.startswith("error: ")]
     assert len(lines) == 1, lines
     assert isinstance(ended.value.code, int)
     return ended.value.code, lines[0]
@@ -215,15 +215,15 @@ def test_verbose_is_an_option_of_the_root_alone() -> None:
     ids=" ".join,
 )
 def test_a_value_that_cannot_be_is_one_error_line(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    status, _ = failure(capsys, *arguments)
+    status, _ = failure(capfd, *arguments)
     assert status in (1, 2)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_control_characters_are_escaped_in_errors(capsys: pytest.CaptureFixture[str], snapshot: Path) -> None:
+def test_control_characters_are_escaped_in_errors(capfd: pytest.CaptureFixture[str], snapshot: Path) -> None:
     for arguments in (
         ["push", f"a{ESCAPE}\nb"],
         ["push", snapshot, "--listener", f"L{ESCAPE}"],
@@ -232,25 +232,25 @@ def test_control_characters_are_escaped_in_errors(capsys: pytest.CaptureFixture[
         ["broker", "--zookeeper", f"h{ESCAPE}:1"],
         [f"no-command{ESCAPE}"],
     ):
-        _, line = failure(capsys, *arguments)
+        _, line = failure(capfd, *arguments)
         assert "\\x1b" in line
         assert line.isprintable()
 
 
 def test_control_characters_of_a_snapshot_are_escaped(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
+    capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     endpoint = Endpoint(f"L{ESCAPE}", SecurityProtocol.PLAINTEXT, f"h{ESCAPE}", 1)
     folder = make_snapshot(tmp_path / f"s{ESCAPE}", [Broker(1, 5, (endpoint,), f"r{ESCAPE}")])
     ClusterState.read(folder)
     with pytest.raises(SystemExit):
         main(["snapshot", "show", str(folder)])
-    assert "\x1b[31m" not in "".join(capsys.readouterr())
+    assert "\x1b[31m" not in "".join(capfd.readouterr())
 
 
 @pytest.mark.parametrize("name", ["[/nothing]", "[red]"])
 def test_brackets_in_a_path_are_no_markup(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, cluster: EmbeddedCluster, name: str
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, cluster: EmbeddedCluster, name: str
 ) -> None:
     folder = make_snapshot(tmp_path / name.replace("/", "\\"), cluster.brokers)
     with pytest.raises(SystemExit) as ended:
@@ -260,14 +260,14 @@ def test_brackets_in_a_path_are_no_markup(
 
     with step(name):
         pass
-    assert "Traceback" not in capsys.readouterr().err
+    assert "Traceback" not in capfd.readouterr().err
 
 
 # -- push
 
 
 def test_options_are_checked_before_the_snapshot_is_read(
-    capsys: pytest.CaptureFixture[str], snapshot: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    capfd: pytest.CaptureFixture[str], snapshot: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def reading(path: object) -> ClusterState:
         raise AssertionError("the snapshot is read")
@@ -281,17 +281,17 @@ def test_options_are_checked_before_the_snapshot_is_read(
         ["--config", str(properties)],
         ["--journal", "/dev/null/journal"],
     ):
-        status, _ = failure(capsys, "push", snapshot, *options)
+        status, _ = failure(capfd, "push", snapshot, *options)
         assert status in (1, 2)
 
 
 def test_a_properties_file_without_a_known_key_is_an_error(
-    capsys: pytest.CaptureFixture[str], snapshot: Path, tmp_path: Path
+    capfd: pytest.CaptureFixture[str], snapshot: Path, tmp_path: Path
 ) -> None:
     for text in ("", "# nothing\n", "log.dirs=/var/lib/kafka\nnum.partitions=3\n", "\x00\x01binary"):
         properties = tmp_path / "server.properties"
         properties.write_text(text)
-        status, line = failure(capsys, "push", snapshot, "--config", properties)
+        status, line = failure(capfd, "push", snapshot, "--config", properties)
         assert status == 1
         assert line == f"error: {properties}: no setting of a channel is in it (is this a server.properties?)"
 
@@ -381,11 +381,11 @@ def test_a_push_of_unknown_epochs_warns_first(tmp_path: Path, cluster: EmbeddedC
 
 
 def test_the_demo_looks_for_its_client_before_it_begins(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "kafka", None)
     monkeypatch.setattr("ctrlchan.launch.processes.BrokerProcesses", None)
-    status, line = failure(capsys, "demo")
+    status, line = failure(capfd, "demo")
     assert status == 1
     assert "pip install 'ctrlchan[demo]'" in line
 
@@ -484,13 +484,13 @@ def test_a_child_process_ignores_ctrl_c_from_its_first_import_on(
 
 
 def test_memory_that_is_missing_is_one_error_line(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, snapshot: Path
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, snapshot: Path
 ) -> None:
     def reading(path: object) -> ClusterState:
         raise MemoryError("Unable to allocate 1 TiB")
 
     monkeypatch.setattr(ClusterState, "read", reading)
-    assert failure(capsys, "snapshot", "show", snapshot) == (
+    assert failure(capfd, "snapshot", "show", snapshot) == (
         1,
         "error: not enough memory: Unable to allocate 1 TiB",
     )

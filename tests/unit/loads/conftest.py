@@ -25,7 +25,7 @@ def cluster_id(cluster: EmbeddedCluster) -> str:
 
 
 @pytest.fixture
-def bench(cluster: EmbeddedCluster, cluster_id: str, capsys: pytest.CaptureFixture[str]) -> Iterator[Any]:
+def bench(cluster: EmbeddedCluster, cluster_id: str, capfd: pytest.CaptureFixture[str]) -> Iterator[Any]:
     """``ctrlchan bench`` with ``--json -``: returns its summary; what it was to keep goes after the test."""
 
     def run(kind: str, *words: object, warmup: float = 0, seconds: float = 1) -> Any:
@@ -33,7 +33,7 @@ def bench(cluster: EmbeddedCluster, cluster_id: str, capsys: pytest.CaptureFixtu
         length = ["--warmup", warmup, "--seconds", seconds]
         with pytest.raises(SystemExit) as end:
             main(list(map(str, ["bench", kind, *where, *length, "--json", "-", *words])))
-        printed = capsys.readouterr()
+        printed = capfd.readouterr()
         assert end.value.code == 0, printed.err
         return json.loads(printed.out)
 

@@ -45,7 +45,7 @@ def test_a_rate_is_kept_exactly(bench: Any, cluster: EmbeddedCluster, acks: str)
 
 
 def test_records_that_fail_are_counted_and_the_status_says_so(
-    cluster: EmbeddedCluster, cluster_id: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    cluster: EmbeddedCluster, cluster_id: str, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     words = ["-b", cluster.bootstrap_servers, "--cluster-id", cluster_id, "--warmup", "0", "--seconds", "0.5"]
     words += ["--rate", "20", "--acks", "1", "--json", str(tmp_path / "result.json")]
@@ -59,7 +59,7 @@ def test_records_that_fail_are_counted_and_the_status_says_so(
             main(["bench", "produce", *words, "--config", str(settings), "-c", "linger.ms=1"])
     finally:
         cluster.clear_faults()
-    printed = capsys.readouterr()
+    printed = capfd.readouterr()
     assert end.value.code == 1
     assert "10 failed with INVALID_RECORD" in printed.out
     assert "no produce has succeeded" in printed.err

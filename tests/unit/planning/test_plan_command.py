@@ -26,17 +26,17 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache"
 
 
-def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+def run(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
     """Return (exit status, standard output, standard error)."""
     with pytest.raises(SystemExit) as ended:
         main(["plan", *arguments])
-    printed = capsys.readouterr()
+    printed = capfd.readouterr()
     assert isinstance(ended.value.code, int)
     return ended.value.code, printed.out, printed.err
 
 
-def planned(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
-    status, out, _ = run(capsys, *arguments, "--json")
+def planned(capfd: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    status, out, _ = run(capfd, *arguments, "--json")
     assert status == 0
     plan: dict[str, Any] = json.loads(out)
     return plan
@@ -47,8 +47,8 @@ def event(plan: dict[str, Any], name: str) -> dict[str, Any]:
     return found
 
 
-def test_the_table_has_every_event_and_an_answer(capsys: pytest.CaptureFixture[str]) -> None:
-    status, out, err = run(capsys, *SMALL)
+def test_the_table_has_every_event_and_an_answer(capfd: pytest.CaptureFixture[str]) -> None:
+    status, out, err = run(capfd, *SMALL)
     assert status == 0
     for name in (
         "full push",
@@ -63,25 +63,25 @@ def test_the_table_has_every_event_and_an_answer(capsys: pytest.CaptureFixture[s
     assert "defaults" in out
 
 
-def test_too_large_a_cluster_names_dispatch(capsys: pytest.CaptureFixture[str]) -> None:
-    _, out, _ = run(capsys, *SMALL, "--nic", "0.001", "--within", "1")
+def test_too_large_a_cluster_names_dispatch(capfd: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = run(capfd, *SMALL, "--nic", "0.001", "--within", "1")
     assert "not enough" in out
     assert "ctrlchan pipeline dispatch" in out
-    _, out, _ = run(capsys, *SMALL, "--within", "0.01")
+    _, out, _ = run(capfd, *SMALL, "--within", "0.01")
     assert "more machines do not help" in out
     assert "dispatch" not in out
 
 
-def test_a_snapshot_has_the_bytes_of_its_shape(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_snapshot_has_the_bytes_of_its_shape(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     Shape(partitions=2_000, brokers=6).state().write(tmp_path / "snapshot")
-    of_snapshot = planned(capsys, "--snapshot", str(tmp_path / "snapshot"))
-    of_shape = planned(capsys, *SMALL)
+    of_snapshot = planned(capfd, "--snapshot", str(tmp_path / "snapshot"))
+    of_shape = planned(capfd, *SMALL)
     assert of_snapshot["events"] == of_shape["events"]
     assert of_shape["partitions"] == 2_000
 
 
-def test_options_change_the_bytes(capsys: pytest.CaptureFixture[str]) -> None:
-    plain = event(planned(capsys, *SMALL), "full push")["bytes"]
+def test_options_change_the_bytes(capfd: pytest.CaptureFixture[str]) -> None:
+    plain = event(planned(capfd, *SMALL), "full push")["bytes"]
     for options in (
         ("--topic-name-length", "40"),
         ("--racks", "3"),
@@ -91,20 +91,20 @@ def test_options_change_the_bytes(capsys: pytest.CaptureFixture[str]) -> None:
         ("--replication", "2"),
         ("--partitions-per-topic", "10"),
     ):
-        assert event(planned(capsys, *SMALL, *options), "full push")["bytes"] != plain, options
+        assert event(planned(capfd, *SMALL, *options), "full push")["bytes"] != plain, options
 
 
-def test_measured_costs_are_used_and_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_measured_costs_are_used_and_named(capfd: pytest.CaptureFixture[str]) -> None:
     costs = {**asdict(DEFAULT_COSTS), "failover_seconds": 3.0}
     write_calibration(Calibration.now(DEFAULT_COSTS.of(costs), with_server=True))
-    found = planned(capsys, *SMALL)
+    found = planned(capfd, *SMALL)
     assert event(found, "failover")["seconds"] > 3
     assert found["costs"]["machine"] == platform.node()
     assert found["costs"]["zookeeper"] == "a server"
-    _, out, err = run(capsys, *SMALL)
+    _, out, err = run(capfd, *SMALL)
     assert "warning" not in err
     assert f"measured on {platform.node()}" in out
-    assert event(planned(capsys, *SMALL, "--costs", "defaults"), "failover")["seconds"] < 3
+    assert event(planned(capfd, *SMALL, "--costs", "defaults"), "failover")["seconds"] < 3
 
 
 @pytest.mark.parametrize(
@@ -117,15 +117,15 @@ def test_measured_costs_are_used_and_named(capsys: pytest.CaptureFixture[str]) -
     ],
 )
 def test_costs_of_something_else_are_refused(
-    capsys: pytest.CaptureFixture[str], changed: dict[str, Any], reason: str
+    capfd: pytest.CaptureFixture[str], changed: dict[str, Any], reason: str
 ) -> None:
     path = write_calibration(Calibration.now(DEFAULT_COSTS, with_server=False))
     path.write_text(json.dumps(json.loads(path.read_text()) | changed))
-    status, _, err = run(capsys, *SMALL)
+    status, _, err = run(capfd, *SMALL)
     assert status == 1
     assert reason in err
     assert "run ctrlchan bench calibrate again" in err
-    assert run(capsys, *SMALL, "--costs", "defaults")[0] == 0
+    assert run(capfd, *SMALL, "--costs", "defaults")[0] == 0
 
 
 def test_a_damaged_file_is_refused() -> None:
@@ -156,9 +156,9 @@ def test_costs_are_read_as_they_were_written(cache: Path) -> None:
     ],
 )
 def test_wrong_usage_is_one_line(
-    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], named: str
+    capfd: pytest.CaptureFixture[str], arguments: tuple[str, ...], named: str
 ) -> None:
-    status, _, err = run(capsys, *arguments)
+    status, _, err = run(capfd, *arguments)
     assert status == 2
     line = err.splitlines()[-1]
     assert line.startswith("error: ")
@@ -167,34 +167,34 @@ def test_wrong_usage_is_one_line(
 
 @pytest.mark.parametrize("arguments", [(*SMALL, "--replication", "7"), (*SMALL, "--ibp", "99")])
 def test_a_cluster_that_cannot_be_is_one_line(
-    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...]
+    capfd: pytest.CaptureFixture[str], arguments: tuple[str, ...]
 ) -> None:
-    status, _, err = run(capsys, *arguments)
+    status, _, err = run(capfd, *arguments)
     assert status == 1
     assert err.splitlines()[-1].startswith("error: ")
 
 
-def test_a_snapshot_without_addresses_is_planned(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_snapshot_without_addresses_is_planned(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     state = Shape(partitions=20, brokers=3, partitions_per_topic=10).state()
     state.set_brokers([Broker(one, -1, ()) for one in state.broker_ids.tolist()])
     state.write(tmp_path / "described")
-    assert event(planned(capsys, "--snapshot", str(tmp_path / "described")), "failover")["requests"] == 9
+    assert event(planned(capfd, "--snapshot", str(tmp_path / "described")), "failover")["requests"] == 9
 
 
 def test_dead_brokers_of_a_snapshot_are_sent_nothing(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
+    capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     state = Shape(partitions=200, brokers=4, partitions_per_topic=10).state()
     state.remove_brokers([2])
     state.write(tmp_path / "snapshot")
-    found = planned(capsys, "--snapshot", str(tmp_path / "snapshot"))
+    found = planned(capfd, "--snapshot", str(tmp_path / "snapshot"))
     assert event(found, "full push")["requests"] == 3
     # The leaders of the dead broker move, and it leaves the ISRs of others.
     assert event(found, "failover")["state_nodes_written"] > 100
 
 
-def test_a_snapshot_without_brokers_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_snapshot_without_brokers_is_refused(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     ClusterState.empty().write(tmp_path / "empty")
-    status, _, err = run(capsys, "--snapshot", str(tmp_path / "empty"))
+    status, _, err = run(capfd, "--snapshot", str(tmp_path / "empty"))
     assert status == 1
     assert "brokers and partitions" in err
