@@ -456,7 +456,8 @@ class BrokerServer:
             follower_quota=replication.follower,
             moving=settings.log_dir_moves,
             move_quota=replication.alter_log_dirs,
-            ask_again=self._ask_for_replicas,
+            # Not while ZooKeeper is away: a background thread that waits for it would hold up the end.
+            ask_again=lambda: self._is_reachable() and self._ask_for_replicas(),
         )
         self._manager = manager
         cleanup.callback(manager.stop)
@@ -678,6 +679,9 @@ class BrokerServer:
         else:
             # Where it cannot be asked, the next registration brings a LeaderAndIsr with all partitions.
             self._ask_for_replicas()
+
+    def _is_reachable(self) -> bool:
+        return self.session is None or self.session.is_connected
 
     def _ask_for_replicas(self) -> bool:
         """Let the controller send LeaderAndIsr for all replicas again: the answer says which are offline.

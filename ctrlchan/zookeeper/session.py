@@ -474,7 +474,7 @@ class ZooKeeperSession:
 
     def _wait_until_usable(self, deadline: float) -> None:
         """Wait until ZooKeeper has answered a request. Raises kazoo's exceptions."""
-        lost = False
+        reason = ""
         while (left := deadline - monotonic()) > 0:
             with self._changed:
                 if not self._changed.wait_for(lambda: self._connected or self._failure, left):
@@ -483,16 +483,14 @@ class ZooKeeperSession:
                 # kazoo calls itself connected before SASL and digest have succeeded.
                 self._client.exists_async("/").get(timeout=max(0.0, deadline - monotonic()))
             except (ConnectionLoss, KazooSessionExpired):
-                lost = True
+                reason = "the connection was lost"
             except KazooTimeoutError:
                 continue
             else:
                 # Nobody owns anything of a session that expired meanwhile.
                 self.renew()
                 return
-        if lost:
-            raise KazooTimeoutError("the connection was lost")
-        raise KazooTimeoutError(self._connection.connect_failure or "no server answers")
+        raise KazooTimeoutError(reason or self._connection.connect_failure or "no server answers")
 
     def _stop(self) -> None:
         """End the session and its threads. Takes as long as kazoo's connection thread waits for a server."""

@@ -343,6 +343,12 @@ class LogManager:
             for directory in self._directories:
                 directory.close(clean=False)
 
+    def run_later(self, function: Callable[[], object], delay: float = 0.0) -> None:
+        """Run a function on a background thread after ``delay`` seconds, unless they have ended."""
+        scheduler = self._scheduler
+        if scheduler is not None:
+            scheduler.once(function, delay)
+
     def _stop_scheduler(self) -> None:
         self._cleaner.stop()
         if self._scheduler is not None:
@@ -408,8 +414,8 @@ class LogManager:
         logger.error(
             "Log directory %s is offline, and %d replicas with it: %s", directory.path, len(keys), reason
         )
-        if self._on_offline is not None and self._scheduler is not None:
-            self._scheduler.once(partial(self._on_offline, directory.path, keys))
+        if self._on_offline is not None:
+            self.run_later(partial(self._on_offline, directory.path, keys))
 
     # -- replicas
 

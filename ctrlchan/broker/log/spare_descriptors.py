@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import sys
 from typing import Final
 
 from ctrlchan.errors import ErrorCode, KafkaError
@@ -51,7 +52,7 @@ def _opened() -> tuple[int, int]:
     """Return how many descriptors are open, as far as the kernel says without a list, and how many may be."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit == resource.RLIM_INFINITY:
-        return 0, 4 * _LEAST
+        return 0, sys.maxsize
     try:
         # It is the lowest number that is free: all below are open.
         lowest = os.open(os.devnull, os.O_RDONLY)

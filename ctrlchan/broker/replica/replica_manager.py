@@ -104,7 +104,7 @@ class ReplicaManager:
         )
         directories = len(logs.online_dirs) + len(logs.offline_dirs)
         self.moves = LogDirMoves(logs, directories, moving, move_quota)
-        self._refused = RefusedReplicas(ask_again)
+        self._refused = RefusedReplicas(ask_again, logs.run_later)
         self._stopped = threading.Event()
         self._isr_thread = threading.Thread(target=self._shrink_isrs, name="isr-expiration", daemon=True)
 
@@ -292,7 +292,6 @@ class ReplicaManager:
     def stop(self) -> None:
         """End the threads. The owner of the table closes it afterwards."""
         self._stopped.set()
-        self._refused.stop()
         self.moves.stop()
         self._fetchers.stop()
         if self._isr_thread.ident is not None:

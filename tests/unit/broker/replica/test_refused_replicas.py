@@ -14,6 +14,7 @@ from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 import ctrlchan
+from ctrlchan.broker.log.background import Scheduler
 from ctrlchan.broker.replica import refused_replicas
 from ctrlchan.broker.replica.refused_replicas import RefusedReplicas
 from tests.kafka.waiting import wait_until
@@ -31,7 +32,8 @@ def test_the_controller_is_asked_when_there_are_descriptors_again(monkeypatch: p
         asked.release()
         return next(answers)
 
-    refused = RefusedReplicas(ask)
+    scheduler = Scheduler(1)
+    refused = RefusedReplicas(ask, scheduler.once)
     with few_descriptors(60):
         refused.note()
         assert not asked.acquire(timeout=0.2)
@@ -41,16 +43,17 @@ def test_the_controller_is_asked_when_there_are_descriptors_again(monkeypatch: p
     assert not asked.acquire(timeout=0.2)
     refused.note()
     assert asked.acquire(timeout=SECONDS)
-    refused.stop()
+    scheduler.stop()
     refused.note()
     assert not asked.acquire(timeout=0.1)
 
 
 def test_it_ends_while_there_are_too_few() -> None:
-    refused = RefusedReplicas(lambda: True)
+    scheduler = Scheduler(1)
+    refused = RefusedReplicas(lambda: True, scheduler.once)
     with few_descriptors(0):
         refused.note()
-        refused.stop()
+        scheduler.stop()
 
 
 @pytest.mark.parametrize(
