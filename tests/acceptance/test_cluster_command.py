@@ -174,6 +174,11 @@ def test_a_zookeeper_that_is_there_is_used(zookeeper: str, client: KazooClient) 
         assert client.get_children("/brokers/ids") == []
 
 
+def lines_of_the_command(printed: str) -> list[str]:
+    """Return the lines but for librdkafka's, with a %: clients of other tests may miss their brokers."""
+    return [line for line in printed.splitlines() if not line.startswith("%")]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -190,8 +195,7 @@ def test_wrong_usage_is_one_line(
     with pytest.raises(SystemExit) as ended:
         main(["cluster", *arguments])
     assert ended.value.code in (1, 2)
-    # Lines with a % are librdkafka's: clients of other tests may miss their brokers.
-    (line,) = [one for one in capfd.readouterr().err.splitlines() if not one.startswith("%")]
+    (line,) = lines_of_the_command(capfd.readouterr().err)
     assert line.startswith("error: ")
     assert message in line
 

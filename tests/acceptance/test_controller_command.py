@@ -21,6 +21,7 @@ from kazoo.client import KazooClient
 from ctrlchan import EmbeddedCluster
 from ctrlchan.cli import main
 from ctrlchan.zookeeper.client import connected
+from tests.acceptance.test_cluster_command import lines_of_the_command
 from tests.browser import driven_chromium, in_a_browser
 from tests.kafka.processes import Reaper
 from tests.kafka.waiting import wait_until
@@ -222,12 +223,12 @@ def _status(*arguments: str) -> subprocess.CompletedProcess[str]:
     ],
 )
 def test_wrong_usage_is_one_line(
-    capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+    capfd: pytest.CaptureFixture[str], arguments: list[str], message: str
 ) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["controller", *arguments])
     assert ended.value.code in (1, 2)
-    (line,) = capsys.readouterr().err.splitlines()
+    (line,) = lines_of_the_command(capfd.readouterr().err)
     assert line.startswith("error: ")
     assert message in line
 

@@ -42,13 +42,13 @@ def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(pushes, "_ROUNDS", 3)
 
 
-def test_calibrate_keeps_costs_for_this_machine(small: None, capsys: pytest.CaptureFixture[str]) -> None:
+def test_calibrate_keeps_costs_for_this_machine(small: None, capfd: pytest.CaptureFixture[str]) -> None:
     before = set(psutil.Process().children(recursive=True))
     with MemoryNodes() as zookeeper:
         with pytest.raises(SystemExit) as ended:
             main(["bench", "calibrate", "--zookeeper", f"{zookeeper.address}/kafka", "--json"])
         assert ended.value.code == 0
-        printed = json.loads(capsys.readouterr().out)
+        printed = json.loads(capfd.readouterr().out)
         with connected(zookeeper.address) as client:
             assert client.get_children("/kafka") == []
     kept = read_calibration()
@@ -110,11 +110,11 @@ def test_costs_are_those_that_explain_the_times() -> None:
     assert found == pytest.approx(asdict(wanted), rel=1e-3)
 
 
-def test_a_zookeeper_that_is_not_there_is_one_line(small: None, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_zookeeper_that_is_not_there_is_one_line(small: None, capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["bench", "calibrate", "--zookeeper", "127.0.0.1:1"])
     assert ended.value.code == 1
-    assert "error: zookeeper 127.0.0.1:1" in capsys.readouterr().err
+    assert "error: zookeeper 127.0.0.1:1" in capfd.readouterr().err
     assert read_calibration() is None
 
 

@@ -39,13 +39,13 @@ def test_moves_have_a_rate_in_partitions(bench: Any, cluster: EmbeddedCluster) -
 
 
 def test_leaders_need_replicas(
-    cluster: EmbeddedCluster, cluster_id: str, capsys: pytest.CaptureFixture[str]
+    cluster: EmbeddedCluster, cluster_id: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     where = ["-b", cluster.bootstrap_servers, "--cluster-id", cluster_id]
     with pytest.raises(SystemExit) as end:
         main(["bench", "leaders", *where, "--replication", "1"])
     assert end.value.code == 1
-    assert "leaders move between replicas" in capsys.readouterr().err
+    assert "leaders move between replicas" in capfd.readouterr().err
     assert own_topics(cluster) == []
 
 
@@ -102,13 +102,13 @@ def test_brokers_of_an_embedded_cluster_restart_while_records_are_produced() -> 
 
 
 def test_only_own_brokers_are_restarted(
-    cluster: EmbeddedCluster, cluster_id: str, capsys: pytest.CaptureFixture[str]
+    cluster: EmbeddedCluster, cluster_id: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     for words in (["-b", cluster.bootstrap_servers, "--cluster-id", cluster_id], ["--embedded", "1"]):
         with pytest.raises(SystemExit) as end:
             main(["bench", "restarts", *words])
         assert end.value.code == 1
-        assert "only brokers of this command are restarted" in capsys.readouterr().err
+        assert "only brokers of this command are restarted" in capfd.readouterr().err
 
 
 def _epochs(cluster: EmbeddedCluster, topic: str) -> list[int]:

@@ -23,59 +23,59 @@ from tests.unit.loads.conftest import own_topics, topics_of
 SHORT = ["--seconds", "0.2", "--warmup", "0", "--rate", "20"]
 
 
-def refusal(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+def refusal(capfd: pytest.CaptureFixture[str], *words: str) -> str:
     with pytest.raises(SystemExit) as end:
         main(["bench", "produce", *words, *SHORT])
     assert end.value.code == 1
-    return capsys.readouterr().err
+    return capfd.readouterr().err
 
 
-def test_no_cluster_is_loaded_by_default(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "which cluster?" in refusal(capsys)
-    assert "which cluster?" in refusal(capsys, "--embedded", "1", "-b", "localhost:9092")
+def test_no_cluster_is_loaded_by_default(capfd: pytest.CaptureFixture[str]) -> None:
+    assert "which cluster?" in refusal(capfd)
+    assert "which cluster?" in refusal(capfd, "--embedded", "1", "-b", "localhost:9092")
 
 
 def test_what_is_missing_is_said_before_anything_is_loaded(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    assert "no such folder" in refusal(capsys, "--embedded", "1", "--json", str(tmp_path / "none" / "r.json"))
+    assert "no such folder" in refusal(capfd, "--embedded", "1", "--json", str(tmp_path / "none" / "r.json"))
     found = importlib.util.find_spec
     for module in ("hdrh", "confluent_kafka"):
         with monkeypatch.context() as patch:
             patch.setattr(
                 importlib.util, "find_spec", lambda name, m=module: None if name == m else found(name)
             )
-            assert "pip install 'ctrlchan[bench]'" in refusal(capsys, "--embedded", "1")
+            assert "pip install 'ctrlchan[bench]'" in refusal(capfd, "--embedded", "1")
 
 
 def test_without_a_terminal_the_cluster_id_is_needed(
     cluster: EmbeddedCluster,
     cluster_id: str,
-    capsys: pytest.CaptureFixture[str],
+    capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with open(os.devnull) as nothing:
         monkeypatch.setattr(sys, "stdin", nothing)
-        said = refusal(capsys, "-b", cluster.bootstrap_servers)
+        said = refusal(capfd, "-b", cluster.bootstrap_servers)
     assert cluster_id in said
     assert "give --cluster-id" in said
     assert own_topics(cluster) == []
 
 
 def test_another_cluster_id_is_refused(
-    cluster: EmbeddedCluster, cluster_id: str, capsys: pytest.CaptureFixture[str]
+    cluster: EmbeddedCluster, cluster_id: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    said = refusal(capsys, "-b", cluster.bootstrap_servers, "--cluster-id", "other")
+    said = refusal(capfd, "-b", cluster.bootstrap_servers, "--cluster-id", "other")
     assert f"this is cluster {cluster_id}" in said
     assert "not other: nothing is done" in said
     assert own_topics(cluster) == []
 
 
 def test_a_cluster_that_does_not_answer(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ctrlchan.loads.guard.find_cluster.__kwdefaults__", {"timeout": 1.0})
-    assert "no answer from 127.0.0.1:1" in refusal(capsys, "-b", "127.0.0.1:1", "--cluster-id", "x")
+    assert "no answer from 127.0.0.1:1" in refusal(capfd, "-b", "127.0.0.1:1", "--cluster-id", "x")
 
 
 @pytest.mark.parametrize(("answer", "status"), [("y\n", 0), ("n\n", 130)])
@@ -135,7 +135,7 @@ def test_a_topic_that_exists_is_not_used(cluster: EmbeddedCluster) -> None:
 
 
 def test_a_secured_cluster_is_loaded_with_the_users_settings(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
+    capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     with EmbeddedCluster(2, security="SASL_PLAINTEXT", users={"alice": "secret"}) as secured:
         client = secured.client_settings("confluent", user="alice")
@@ -148,7 +148,7 @@ def test_a_secured_cluster_is_loaded_with_the_users_settings(
             words = ["--seconds", "1", "--warmup", "0", "--rate", "24", "--replication", "2"]
             with pytest.raises(SystemExit) as end:
                 main(["bench", kind, *where, *words, "--json", str(result)])
-            printed = capsys.readouterr()
+            printed = capfd.readouterr()
             assert end.value.code == 0, printed.err
             written = result.read_text()
             assert json.loads(written)["operations"][operation]["items"] == 24
